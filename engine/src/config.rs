@@ -1,0 +1,88 @@
+//! Configuration of an engine: what it may use, and which regions a new store has. Everything has a limit here.
+
+use std::path::PathBuf;
+
+/// How the pages of a region survive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Two extents a page, committed and working: the last commit is always intact.
+    Checkpointed,
+    /// No durable content: pages read as zeros after every open. Disk space only for pages that a plan spills.
+    Scratch,
+    /// One extent a page, written before the first commit, never after it.
+    Frozen,
+}
+
+/// A region to create.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RegionSpec {
+    /// Unique, at most 40 bytes of UTF-8.
+    pub name: String,
+    /// Bytes of a page: a multiple of 4,096, at most 64 MiB.
+    pub page_bytes: u32,
+    /// Number of pages, at least 1.
+    pub pages: u32,
+    /// How the pages survive.
+    pub kind: Kind,
+}
+
+impl RegionSpec {
+    /// Bytes of all pages (one copy).
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.page_bytes) * u64::from(self.pages)
+    }
+}
+
+/// What to do where the file system refuses O_DIRECT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectIo {
+    /// Refuse to open.
+    Required,
+    /// Use buffered I/O and say so once.
+    Preferred,
+}
+
+/// Which I/O backend to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backend {
+    /// io_uring, or the thread pool with one notice where io_uring is blocked.
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// A pool of threads with pread and pwrite.
+    Pool,
+}
+
+/// What an engine may use. All of it is taken at open; nothing grows later.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// One directory per volume. Empty: no disk tier, then every page of every region must be placed in RAM.
+    pub volumes: Vec<PathBuf>,
+    /// Bytes of the pinned arena. A hard bound.
+    pub host_bytes: u64,
+    /// Operations in flight per volume, 1 to 1,024. Default 64.
+    pub queue_depth: u32,
+    /// Largest single transfer in bytes, a multiple of 4,096. Default 1 MiB.
+    pub transfer_bytes: u32,
+    /// What to do where O_DIRECT is refused.
+    pub direct_io: DirectIo,
+    /// Which backend to use.
+    pub backend: Backend,
+    /// Threads that compute page checksums beside the reactor. Default 1.
+    pub checksum_threads: u32,
+}
+
+impl Config {
+    /// Defaults for one volume and a budget.
+    pub fn new(volumes: Vec<PathBuf>, host_bytes: u64) -> Config {
+        Config {
+            volumes,
+            host_bytes,
+            queue_depth: 64,
+            transfer_bytes: 1 << 20,
+            direct_io: DirectIo::Preferred,
+            backend: Backend::Auto,
+            checksum_threads: 1,
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Measured rates of a machine, as the planner needs them.
+
+/// Bytes per second of the links and the latency of the disk. Later a file that the profiler saves.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Profile {
+    /// Reading alone, all volumes together.
+    pub disk_read_bytes_per_s: f64,
+    /// Writing alone, all volumes together.
+    pub disk_write_bytes_per_s: f64,
+    /// Both at once, sum of both directions.
+    pub disk_mixed_bytes_per_s: f64,
+    /// Copying within RAM, bytes copied.
+    pub host_copy_bytes_per_s: f64,
+    /// Seconds of one 4 KiB read at depth 1.
+    pub disk_latency_s: f64,
+}
+
+impl Default for Profile {
+    /// A slow NVMe drive; used until a machine is measured, and named as assumed wherever it shows.
+    fn default() -> Profile {
+        Profile {
+            disk_read_bytes_per_s: 1.5e9,
+            disk_write_bytes_per_s: 0.8e9,
+            disk_mixed_bytes_per_s: 1.2e9,
+            host_copy_bytes_per_s: 8e9,
+            disk_latency_s: 150e-6,
+        }
+    }
+}

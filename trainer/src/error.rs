@@ -1,0 +1,84 @@
+//! Errors of the trainer. Each maps to one exit code of the command and tells the user what to do.
+
+use std::path::PathBuf;
+
+/// Result of the trainer.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Input that cannot be used: a file, a field of it, a flag. Exit code 2.
+    #[error("{place}: {field}: expected {expected}, found {found}{}", hint.as_deref().map(|h| format!("; {h}")).unwrap_or_default())]
+    Input {
+        /// File (with line where there is one), or the flag.
+        place: String,
+        /// Field, tensor or offset within it.
+        field: String,
+        /// What would have been right.
+        expected: String,
+        /// What is there.
+        found: String,
+        /// What to do, if something works.
+        hint: Option<String>,
+    },
+    /// The budgets do not hold the run. Exit code 3.
+    #[error("does not fit: {what} needs {need_bytes} bytes, has {have_bytes}{}", hint.as_deref().map(|h| format!("; {h}")).unwrap_or_default())]
+    DoesNotFit {
+        /// The tier or part.
+        what: String,
+        /// Bytes needed.
+        need_bytes: u64,
+        /// Bytes available.
+        have_bytes: u64,
+        /// The command that works.
+        hint: Option<String>,
+    },
+    /// Reading or writing a file failed. Exit code 4.
+    #[error("{}: {doing} failed: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// The operating system's answer.
+        source: std::io::Error,
+    },
+    /// The store failed. Exit code 4 (2 for a store in use or of a newer format).
+    #[error(transparent)]
+    Engine(#[from] mt_engine::Error),
+    /// A number that is not finite, or a weight too large for the state layout. Exit code 5.
+    #[error("numeric stop at step {step}: {what}")]
+    Numeric {
+        /// The step (1-based) in which it was found.
+        step: u64,
+        /// What was found, and which commit stands.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Shorthand for `Input` without a hint.
+    pub fn input(place: impl Into<String>, field: impl Into<String>, expected: impl Into<String>, found: impl Into<String>) -> Error {
+        Error::Input { place: place.into(), field: field.into(), expected: expected.into(), found: found.into(), hint: None }
+    }
+
+    /// Shorthand for `Io`.
+    pub fn io(path: impl Into<PathBuf>, doing: &'static str, source: std::io::Error) -> Error {
+        Error::Io { path: path.into(), doing, source }
+    }
+
+    /// Exit code of the command.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Input { .. } => 2,
+            Error::DoesNotFit { .. } => 3,
+            Error::Io { .. } => 4,
+            Error::Engine(mt_engine::Error::Locked { .. } | mt_engine::Error::Format { .. } | mt_engine::Error::Exists { .. }) => 2,
+            Error::Engine(mt_engine::Error::NoSpace { .. }) => 3,
+            Error::Engine(_) => 4,
+            Error::Numeric { .. } => 5,
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Training on top of the page engine: models, data, optimizer, schedules.
+
+pub mod batch;
+pub mod checkpoint;
+pub mod data;
+pub mod error;
+pub mod layout;
+pub mod lr;
+pub mod model;
+pub mod run;
+pub mod schedule;
+pub mod settings;
+pub mod step;
+
+pub use error::Error;

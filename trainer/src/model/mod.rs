@@ -1,0 +1,7 @@
+//! What a model is: its configuration and its list of tensors. Shapes only; no numbers, no computation.
+
+pub mod config;
+pub mod manifest;
+
+pub use config::ModelConfig;
+pub use manifest::{Manifest, Tensor, Unit, UnitKind};

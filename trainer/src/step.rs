@@ -1,0 +1,1 @@
+//! One optimizer step as sweeps over the store.
