@@ -4,9 +4,9 @@
 //! `m` (4), `v` (4), `grad` (4, scratch). Every unit begins on a page boundary. Planes are little-endian.
 
 use crate::model::Manifest;
-use mt_engine::{RegionId, RegionSpec, Run};
+use mt_engine::{Kind, RegionId, RegionSpec, Run};
 
-/// Region ids are fixed by this order.
+/// High halves of master weights. Region ids are fixed by this order.
 pub const HI: RegionId = RegionId(0);
 /// Low halves of master weights.
 pub const LO: RegionId = RegionId(1);
@@ -16,6 +16,11 @@ pub const M: RegionId = RegionId(2);
 pub const V: RegionId = RegionId(3);
 /// Accumulated gradients (scratch), absent with the fused-backward update.
 pub const GRAD: RegionId = RegionId(4);
+
+/// Elements of the smallest page.
+pub const PAGE_ELEMENTS_MIN: usize = 2_048;
+/// Elements of the largest page.
+pub const PAGE_ELEMENTS_MAX: usize = 1 << 20;
 
 /// Pages of a unit, cut into chunks: the runs that every sweep over the state uses, the same in all state regions.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,14 +48,76 @@ pub struct Chunk {
 
 impl Chunk {
     /// The chunk's run in a state region.
-    pub fn run(&self, region: RegionId) -> Run { Run { region, first: self.first_page, count: self.pages } }
+    pub fn run(&self, region: RegionId) -> Run {
+        Run { region, first: self.first_page, count: self.pages }
+    }
 }
 
 impl Layout {
-    /// A layout with pages of `page_elements` (None: the largest from 2,048 to 1 Mi that keeps padding at most 1% of the model, else 2,048) and chunks of at most `chunk_elements` (at least a page).
-    pub fn new(manifest: &Manifest, page_elements: Option<usize>, chunk_elements: usize) -> Layout { let _ = (manifest, page_elements, chunk_elements); todo!() }
+    /// A layout with pages of `page_elements` (None: the largest from 2,048 to 1 Mi that keeps padding at most 1% of
+    /// the model, else 2,048) and chunks of at most `chunk_elements` (at least a page).
+    pub fn new(manifest: &Manifest, page_elements: Option<usize>, chunk_elements: usize) -> Layout {
+        let page_elements = page_elements.unwrap_or_else(|| auto_page(manifest));
+        let mut first_page = vec![0_u32];
+        let mut next = 0_u32;
+        for unit in &manifest.units {
+            next += u32::try_from(unit.elements.div_ceil(page_elements)).expect("a unit has fewer than 2^32 pages");
+            first_page.push(next);
+        }
+        let chunk_pages =
+            u32::try_from((chunk_elements / page_elements).max(1)).expect("a chunk has fewer than 2^32 pages");
+        Layout { page_elements, first_page, chunk_pages }
+    }
+
     /// The chunks of a unit, in element order.
-    pub fn chunks(&self, manifest: &Manifest, unit: usize) -> Vec<Chunk> { let _ = (manifest, unit); todo!() }
+    pub fn chunks(&self, manifest: &Manifest, unit: usize) -> Vec<Chunk> {
+        let (first, end) = (self.first_page[unit], self.first_page[unit + 1]);
+        let elements = manifest.units[unit].elements;
+        (first..end)
+            .step_by(self.chunk_pages as usize)
+            .map(|page| {
+                let pages = self.chunk_pages.min(end - page);
+                let start = (page - first) as usize * self.page_elements;
+                let len = (pages as usize * self.page_elements).min(elements - start);
+                Chunk { first_page: page, pages, start, len }
+            })
+            .collect()
+    }
+
+    /// Pages of each state region.
+    pub fn pages(&self) -> u32 {
+        self.first_page.last().copied().unwrap_or(0)
+    }
+
     /// hi, lo, m, v of the given kind, and with `gradients` the scratch region `grad`.
-    pub fn regions(&self, checkpointed: bool, gradients: bool) -> Vec<RegionSpec> { let _ = (checkpointed, gradients); todo!() }
+    pub fn regions(&self, checkpointed: bool, gradients: bool) -> Vec<RegionSpec> {
+        let kind = if checkpointed { Kind::Checkpointed } else { Kind::Scratch };
+        let planes = [("hi", 2, kind), ("lo", 2, kind), ("m", 4, kind), ("v", 4, kind), ("grad", 4, Kind::Scratch)];
+        let count = if gradients { 5 } else { 4 };
+        planes[..count]
+            .iter()
+            .map(|&(name, bytes, kind)| RegionSpec {
+                name: name.to_owned(),
+                page_bytes: u32::try_from(self.page_elements * bytes).expect("a page is at most 4 MiB"),
+                pages: self.pages(),
+                kind,
+            })
+            .collect()
+    }
 }
+
+/// The largest page that keeps padding at most 1% of the model, else the smallest.
+fn auto_page(manifest: &Manifest) -> usize {
+    let total = manifest.elements();
+    let padding = |page: usize| -> u64 {
+        manifest.units.iter().map(|unit| (unit.elements.next_multiple_of(page) - unit.elements) as u64).sum()
+    };
+    let mut page = PAGE_ELEMENTS_MAX;
+    while page > PAGE_ELEMENTS_MIN && padding(page) * 100 > total {
+        page /= 2;
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! What a model is: its configuration and its list of tensors. Shapes only; no numbers, no computation.
 
 pub mod config;
+mod fields;
 pub mod manifest;
 
-pub use config::ModelConfig;
+pub use config::{Family, ModelConfig};
 pub use manifest::{Manifest, Tensor, Unit, UnitKind};
