@@ -1,1 +1,7 @@
-//! Placeholder.
+//! What the tests of the whole share: reading golden cases, writing small models, an f64 reference of the optimizer,
+//! driving the trainer and the command. Not a library for anyone else.
+
+pub mod case;
+pub mod numbers;
+pub mod rust_text;
+pub mod tensors;

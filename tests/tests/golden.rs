@@ -1,0 +1,2 @@
+//! Golden cases.
+fn main() {}
