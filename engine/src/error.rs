@@ -153,6 +153,13 @@ pub enum PlanError {
         /// The other.
         second: Run,
     },
+    /// An access to a run of which an earlier access is still live: its bytes would have to be in two places.
+    LiveTwice {
+        /// The run.
+        run: Run,
+        /// The later access node.
+        node: u32,
+    },
     /// A run names a region or pages that do not exist.
     NoSuchRun {
         /// The run.
@@ -209,6 +216,9 @@ impl fmt::Display for PlanError {
             }
             PlanError::Unordered { node } => write!(f, "schedule node {node} depends on itself or on a later node"),
             PlanError::Overlap { first, second } => write!(f, "runs overlap without being equal: {first} and {second}"),
+            PlanError::LiveTwice { run, node } => {
+                write!(f, "schedule node {node} accesses {run} while an earlier access to it is still in use")
+            }
             PlanError::NoSuchRun { run } => write!(f, "no such run: {run}"),
         }
     }
