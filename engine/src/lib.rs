@@ -1,6 +1,9 @@
 //! Engine of the MegaTrain project.
+pub(crate) mod arena;
+pub(crate) mod lock;
 pub mod config;
 pub mod error;
+pub(crate) mod format;
 pub mod id;
 pub mod io;
 pub mod plan;

@@ -6,6 +6,17 @@
 //! Backends do not retry, resume or judge: the result is what the operating system said. The core compares it with what
 //! was asked.
 
+mod backend;
+pub(crate) mod file;
+pub(crate) mod hash;
+pub(crate) mod pool;
+pub(crate) mod uring;
+mod waker;
+mod workers;
+
+pub(crate) use backend::open;
+pub(crate) use waker::Waker;
+
 use std::{io, time::Duration};
 
 /// Identity of an operation, chosen by the submitter, unique among those in flight.
@@ -19,12 +30,26 @@ pub struct FrameMut {
     pub(crate) bytes: u32,
 }
 
+impl FrameMut {
+    /// The right to `bytes` bytes at `offset` of the arena. Only the core makes tokens; see [`FrameRef`] for the rule.
+    pub(crate) fn new(offset: u64, bytes: u32) -> FrameMut {
+        FrameMut { offset, bytes }
+    }
+}
+
 /// Shared read right to bytes of the arena. The core creates none while a `FrameMut` for the bytes exists, and no
 /// `FrameMut` while one of these does.
 #[derive(PartialEq, Eq, Debug)]
 pub struct FrameRef {
     pub(crate) offset: u64,
     pub(crate) bytes: u32,
+}
+
+impl FrameRef {
+    /// The right to read `bytes` bytes at `offset` of the arena. Only the core makes tokens.
+    pub(crate) fn new(offset: u64, bytes: u32) -> FrameRef {
+        FrameRef { offset, bytes }
+    }
 }
 
 /// An operation. Offsets and lengths are multiples of the volume's alignment.
@@ -101,4 +126,9 @@ pub trait Io {
 
     /// What the backend can take.
     fn limits(&self) -> IoLimits;
+}
+
+/// The alignment that suits every file.
+fn alignment(files: &[file::VolumeFile]) -> u32 {
+    files.iter().map(file::VolumeFile::alignment).max().unwrap_or(512)
 }
