@@ -126,7 +126,8 @@ impl Case {
 
     /// Rate, loss and norm of each step, in order.
     pub fn steps(&self) -> Vec<StepNumbers> {
-        let read = |s: &Value| StepNumbers { lr: number(s, "lr"), loss: number(s, "loss"), grad_norm: number(s, "grad_norm") };
+        let read =
+            |s: &Value| StepNumbers { lr: number(s, "lr"), loss: number(s, "loss"), grad_norm: number(s, "grad_norm") };
         self.expected["steps"].as_array().expect("steps").iter().map(read).collect()
     }
 

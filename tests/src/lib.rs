@@ -2,6 +2,8 @@
 //! driving the trainer and the command. Not a library for anyone else.
 
 pub mod case;
+pub mod forward;
 pub mod numbers;
 pub mod rust_text;
+pub mod small;
 pub mod tensors;

@@ -295,7 +295,8 @@ fn broken_origin(file: &File) -> Vec<String> {
     let mut out = Vec::new();
     for (number, line) in file.text.lines().enumerate() {
         let lower = line.to_lowercase();
-        let found = paths.iter().find(|p| lower.contains(**p)).or(whole.iter().find(|w| words(&lower).any(|x| x == **w)));
+        let found =
+            paths.iter().find(|p| lower.contains(**p)).or(whole.iter().find(|w| words(&lower).any(|x| x == **w)));
         out.extend(found.map(|w| format!("{}:{}: {w}", file.path, number + 1)));
     }
     out
@@ -303,7 +304,8 @@ fn broken_origin(file: &File) -> Vec<String> {
 
 #[test]
 fn the_project_speaks_of_itself_alone() {
-    check(files().iter().filter(|f| f.path != "Cargo.lock").flat_map(broken_origin).collect());
+    let own = |f: &&File| f.path != "Cargo.lock" && !f.path.starts_with("tests/golden/chat/");
+    check(files().iter().filter(own).flat_map(broken_origin).collect());
 }
 
 #[test]
