@@ -1,0 +1,214 @@
+//! Export: the weights of a store, streamed into a folder that other programs load.
+//!
+//! What it is not: a backup of the run (moments and progress stay in the store).
+//!
+//! Invariants: the folder appears whole under its name or not at all: everything is written and synced in a temporary folder
+//! beside it, renamed at the end, and removed on an error. Weights are rebuilt from both planes and rounded to nearest even; those of a
+//! tensor whose format is the source's come back bit for bit if they were not trained. RAM is bounded by a block of weights.
+
+use super::async_files::{self, Files, OutFile, Work};
+use super::carry;
+use super::dtype::Dtype;
+use super::import::BLOCK;
+use super::source::SourceRecord;
+use super::stream::{self, State};
+use super::writer::{FilesPlan, WeightsWriter};
+use crate::error::{Error, Result};
+use crate::layout::{HI, LO};
+use crate::model::{Manifest, ModelConfig};
+use mt_engine::Mode;
+use mt_kernels::{Cpu, split};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The number format of an export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExportDtype {
+    /// Every tensor in this one.
+    One(Dtype),
+    /// Each tensor as in the checkpoint that training started from.
+    Source,
+}
+
+/// What to export.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExportRequest {
+    /// The folder to make. It may exist if it is empty.
+    pub out: PathBuf,
+    /// The number format.
+    pub dtype: ExportDtype,
+    /// Largest file in bytes of tensors; None: one file.
+    pub max_shard_bytes: Option<u64>,
+    /// Folder that the tokenizer's files are copied from.
+    pub carry_from: PathBuf,
+}
+
+/// What an export wrote.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExportReport {
+    /// Names of all files, those with weights first.
+    pub files: Vec<String>,
+    /// Tensors.
+    pub tensors: usize,
+    /// Bytes of all tensors.
+    pub bytes: u64,
+    /// One line per thing the user should know.
+    pub notices: Vec<String>,
+}
+
+/// Exports the weights of a store. `progress` gets the bytes of weights done and all (4 an element), after every block.
+///
+/// # Errors
+/// `Input` if `out` is in use, or a weight does not fit the format; `Io`; the engine's. Nothing is left behind then.
+pub fn export(
+    state: &State<'_>,
+    config: &ModelConfig,
+    record: &SourceRecord,
+    request: &ExportRequest,
+    cpu: &Cpu,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<ExportReport> {
+    let plan = plan_files(state.manifest, record, request)?;
+    let folder = Partial::create(&request.out)?;
+    let index = plan.index();
+    let config_json = carry::config_json(config, &plan.dtypes());
+    let mut texts = vec![("config.json", config_json)];
+    texts.extend(index);
+    let work = WriteFiles { state, cpu, dir: &folder.path, plan: &plan, texts: &texts, progress };
+    let (result, blocked) =
+        async_files::block_on(work).map_err(|e| Error::io(&folder.path, "preparing to write", e))?;
+    result?;
+    let mut files: Vec<String> = plan.files.iter().map(|f| f.name.clone()).collect();
+    files.extend(texts.iter().map(|(name, _)| name.to_string()));
+    files.extend(carry::copy_files(&request.carry_from, &folder.path)?);
+    folder.publish(&request.out)?;
+    let notice = |why| format!("the kernel refuses asynchronous file writing ({why}); plain files were used");
+    Ok(ExportReport {
+        files,
+        tensors: plan.dtypes().len(),
+        bytes: plan.total_size,
+        notices: blocked.map(notice).into_iter().collect(),
+    })
+}
+
+fn plan_files(manifest: &Manifest, record: &SourceRecord, request: &ExportRequest) -> Result<FilesPlan> {
+    let tensors = || manifest.units.iter().flat_map(|u| &u.tensors);
+    if request.dtype == ExportDtype::Source {
+        if let Some(tensor) = tensors().find(|t| !record.tensors.contains_key(&t.name)) {
+            let expected = "the format of every tensor in the checkpoint that training started from";
+            return Err(Error::input("--dtype source", &tensor.name, expected, "none recorded"));
+        }
+    }
+    let dtype_of = |tensor: &crate::model::Tensor| match request.dtype {
+        ExportDtype::One(dtype) => dtype,
+        ExportDtype::Source => record.tensors[&tensor.name],
+    };
+    Ok(FilesPlan::new(manifest, dtype_of, request.max_shard_bytes))
+}
+
+/// The files of an export that hold bytes of ours.
+struct WriteFiles<'a> {
+    state: &'a State<'a>,
+    cpu: &'a Cpu,
+    dir: &'a Path,
+    plan: &'a FilesPlan,
+    texts: &'a [(&'static str, String)],
+    progress: &'a mut dyn FnMut(u64, u64),
+}
+
+impl Work for WriteFiles<'_> {
+    type Output = Result<()>;
+
+    async fn run<F: Files>(self, files: &F) -> Result<()> {
+        let total = 4 * self.state.manifest.elements();
+        let mut done = 0;
+        let chunks = stream::chunks(self.state.manifest, self.state.layout);
+        let mut weights = vec![0.0; chunks.iter().map(|(_, chunk)| chunk.len).max().unwrap_or(0).min(BLOCK)];
+        let mut writer = WeightsWriter::new(files, self.dir, self.plan);
+        let sweep = stream::begin(self.state, &[HI, LO], Mode::Read)?;
+        for (_, chunk) in chunks {
+            let hi = sweep.host(chunk.run(HI))?;
+            let lo = sweep.host(chunk.run(LO))?;
+            let (hi, lo): (&[u16], &[i16]) = (bytemuck::cast_slice(&hi), bytemuck::cast_slice(&lo));
+            for start in (0..chunk.len).step_by(BLOCK) {
+                let end = chunk.len.min(start + BLOCK);
+                let weights = &mut weights[..end - start];
+                split::join(self.cpu, &hi[start..end], &lo[start..end], weights);
+                writer.push(weights).await?;
+                done += 4 * weights.len() as u64;
+                (self.progress)(done, total);
+            }
+        }
+        sweep.finish()?;
+        writer.finish();
+        for (name, text) in self.texts {
+            write_text(files, &self.dir.join(name), text).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn write_text<F: Files>(files: &F, path: &Path, text: &str) -> Result<()> {
+    let mut file = files.create(path).await.map_err(|e| Error::io(path, "creating", e))?;
+    file.write_all(text.as_bytes().to_vec(), 0).await.0.map_err(|e| Error::io(path, "writing", e))?;
+    file.sync().await.map_err(|e| Error::io(path, "syncing", e))?;
+    file.close().await.map_err(|e| Error::io(path, "closing", e))
+}
+
+/// A folder that is removed unless it was published.
+struct Partial {
+    path: PathBuf,
+    published: bool,
+}
+
+impl Partial {
+    /// Makes the temporary folder for `out`, which must not hold anything.
+    fn create(out: &Path) -> Result<Partial> {
+        let place = || out.display().to_string();
+        let refuse =
+            |found: &str| Err(Error::input(place(), "--out", "a folder that does not exist or is empty", found));
+        match std::fs::read_dir(out).map(|mut entries| entries.next().is_some()) {
+            Ok(true) => return refuse("a folder with files"),
+            Ok(false) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return refuse("a file"),
+            Err(e) => return Err(Error::io(out, "listing the folder", e)),
+        }
+        let Some(name) = out.file_name() else { return refuse("a path that names no folder") };
+        let mut partial = std::ffi::OsString::from(".");
+        partial.push(name);
+        partial.push(format!(".partial-{}", std::process::id()));
+        let path = parent(out).join(partial);
+        std::fs::create_dir_all(parent(out)).map_err(|e| Error::io(parent(out), "creating the folder", e))?;
+        std::fs::create_dir(&path).map_err(|e| Error::io(&path, "creating the folder", e))?;
+        Ok(Partial { path, published: false })
+    }
+
+    /// Gives the folder its name, durably.
+    fn publish(mut self, out: &Path) -> Result<()> {
+        sync_folder(&self.path)?;
+        std::fs::rename(&self.path, out).map_err(|e| Error::io(out, "renaming the finished folder", e))?;
+        self.published = true;
+        sync_folder(parent(out))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.published {
+            // An error is being reported already; what cannot be removed keeps a name that says what it is.
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn sync_folder(path: &Path) -> Result<()> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| Error::io(path, "syncing the folder", e))
+}
