@@ -1,62 +1,320 @@
-//! The engine's handle.
-use crate::{config::{Config, RegionSpec}, error::Error, id::{CommitId, RegionId, Run}, plan::{Plan, Residency}};
-use std::sync::Arc;
+//! The engine's handle: a store, the arena and the reactor thread; sweeps over it.
 
-/// Counters since open. Bytes are what the volumes were asked to move.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Stats { pub disk_read_bytes: u64, pub disk_write_bytes: u64, pub commit_bytes: u64, pub stall_ns: u64, pub demand_misses: u64, pub commits: u64, pub arena_peak_bytes: u64 }
+use crate::arena::Arena;
+use crate::config::{Config, RegionSpec};
+use crate::core::{Command, Core, Parts, meta_bytes};
+use crate::error::Error;
+use crate::format::Layout;
+use crate::id::{CommitId, RegionId, Run};
+use crate::io::Waker;
+use crate::io::file::VolumeFile;
+use crate::lease::{HostLease, HostLeaseMut, Loan};
+use crate::lock::Lock;
+use crate::plan::{Plan, Residency};
+use crate::reactor::{self, Handle, Reactor};
+use crate::stats::Stats;
+use crate::store::Store;
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
 
-/// A store that is open, with the arena and the reactor thread.
-pub struct Engine(());
-/// One execution of a plan.
-pub struct Sweep<'e>(&'e Engine);
-/// Read right to a run; contiguous bytes, 4,096-aligned.
-pub struct HostLease<'s>(&'s [u8]);
-/// Write right to a run. Dropping it gives the bytes back as changed; `discard` as unchanged.
-pub struct HostLeaseMut<'s>(&'s mut [u8]);
+/// Bytes of the arena that the store's own records take beside placed runs and window.
+pub fn record_bytes(regions: &[RegionSpec]) -> u64 {
+    meta_bytes(&Layout::new(regions))
+}
+
+/// What identifies a store and its history; for people and tools.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The store's identity, on every volume.
+    pub uuid: uuid::Uuid,
+    /// Version of the on-disk format.
+    pub format_version: u32,
+    /// Bytes read over the store's life, up to the last commit at open.
+    pub ledger_read_bytes: u64,
+    /// Bytes written over the store's life, up to the last commit at open.
+    pub ledger_write_bytes: u64,
+}
+
+/// A store that is open, with its arena and reactor thread. Dropping it stops the thread; what was not committed is gone.
+pub struct Engine {
+    handle: Arc<Handle>,
+    arena: Arc<Arena>,
+    regions: Vec<RegionSpec>,
+    layout: Layout,
+    files: Arc<Vec<VolumeFile>>,
+    identity: Identity,
+    notices: Mutex<Vec<String>>,
+    /// Dropped after the reactor, before the locks: nothing is in flight when the next owner comes.
+    reactor: Reactor,
+    _locks: Vec<Lock>,
+}
 
 impl Engine {
-    /// Creates a store (space reserved) and opens it. No commit exists until `commit`.
-    pub fn create(config: Config, regions: &[RegionSpec]) -> Result<Engine, Error> { let _ = (config, regions); todo!() }
-    /// Opens a store at its last commit. `Error::NoCommit` if it has none.
-    pub fn open(config: Config) -> Result<Engine, Error> { let _ = config; todo!() }
+    /// Creates a store, with its space reserved, and opens it. It has no commit until [`commit`](Engine::commit). Without
+    /// volumes the engine has RAM only, and nothing survives it.
+    ///
+    /// # Errors
+    /// `Exists`, `Locked`, `NoSpace`, `Config`, `DirectIo`, `Uring`, `Io`.
+    pub fn create(config: Config, regions: &[RegionSpec]) -> Result<Engine, Error> {
+        let store = Store::create(&config, regions)?;
+        Engine::start(config, store)
+    }
+
+    /// Opens a store at its last commit.
+    ///
+    /// # Errors
+    /// `NoStore`, `NoCommit`, `Locked`, `Damaged`, `Format`, `ForeignVolume`, `Config`, `DirectIo`, `Uring`, `Io`.
+    pub fn open(config: Config) -> Result<Engine, Error> {
+        let store = Store::open(&config)?;
+        Engine::start(config, store)
+    }
+
+    fn start(config: Config, store: Store) -> Result<Engine, Error> {
+        let Store { locks, files, superblock, regions, layout, table, note } = store;
+        check(&config, &regions, &layout)?;
+        let arena = Arc::new(Arena::new(config.host_bytes)?);
+        let waker = Waker::new().map_err(|e| Error::Uring { what: format!("no eventfd for the reactor: {e}") })?;
+        let committed = crate::format::superblock::State::Committed == superblock.state;
+        let last = committed.then(|| (CommitId(superblock.commit), note));
+        let (handle, commands) = Handle::new(waker.clone(), last);
+        let identity = Identity {
+            uuid: uuid::Uuid::from_bytes(superblock.uuid),
+            format_version: crate::format::FORMAT_VERSION,
+            ledger_read_bytes: superblock.ledger_read_bytes,
+            ledger_write_bytes: superblock.ledger_write_bytes,
+        };
+        let files = Arc::new(files);
+        let (ready, is_ready) = crossbeam::channel::bounded(1);
+        let thread = {
+            let (handle, arena, files, regions, layout) =
+                (handle.clone(), arena.clone(), files.clone(), regions.clone(), layout.clone());
+            let body = move || {
+                let _guard = ClosedOnExit(handle.clone());
+                match crate::io::open(&config, &files, arena.clone(), waker) {
+                    Err(error) => drop(ready.send(Err(error))),
+                    Ok((io, notices)) => {
+                        let volumes = files.iter().map(|f| f.path().to_path_buf()).collect();
+                        let transfer_bytes = config.transfer_bytes;
+                        let parts = Parts { io, arena, layout, regions, volumes, transfer_bytes, table, superblock };
+                        drop(ready.send(Ok(notices)));
+                        reactor::run(Core::new(parts), &handle, &commands);
+                    }
+                }
+            };
+            std::thread::Builder::new().name("mt-reactor".into()).spawn(body)
+        };
+        let thread = thread.map_err(|e| Error::Uring { what: format!("no thread for the reactor: {e}") })?;
+        let mut reactor = Reactor(Some(thread));
+        let notices = match is_ready.recv().unwrap_or(Err(Error::Closed)) {
+            Ok(notices) => Mutex::new(notices),
+            Err(error) => {
+                reactor.join();
+                return Err(error);
+            }
+        };
+        Ok(Engine { handle, arena, regions, layout, files, identity, notices, reactor, _locks: locks })
+    }
+
     /// The regions in the order of their ids.
-    pub fn regions(&self) -> &[RegionSpec] { todo!() }
+    pub fn regions(&self) -> &[RegionSpec] {
+        &self.regions
+    }
+
     /// The region of this name.
-    pub fn region(&self, name: &str) -> Option<RegionId> { let _ = name; todo!() }
-    /// The store's identity.
-    pub fn uuid(&self) -> uuid::Uuid { todo!() }
+    pub fn region(&self, name: &str) -> Option<RegionId> {
+        self.regions.iter().position(|r| r.name == name).map(|index| RegionId(index as u32))
+    }
+
+    /// What identifies the store.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     /// The last durable commit and its note.
-    pub fn committed(&self) -> Option<(CommitId, Vec<u8>)> { todo!() }
-    /// Adopts a placement: later sweeps keep these runs in RAM. Reserves disk space for the plan's spilled scratch runs. Once per open, before any sweep that places runs.
-    pub fn place(&self, residency: &Residency, spilled: &[Run]) -> Result<(), Error> { let _ = (residency, spilled); todo!() }
+    pub fn committed(&self) -> Option<(CommitId, Vec<u8>)> {
+        self.handle.committed()
+    }
+
+    /// Adopts a placement: these runs stay in RAM from their first use on. Reserves disk space for scratch runs that
+    /// stream. Once per open, between sweeps; the same placement again changes nothing.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Misuse`, `Config`.
+    pub fn place(&self, residency: &Residency, spilled: &[Run]) -> Result<(), Error> {
+        for run in spilled {
+            if !self.layout.contains(*run) {
+                return Err(Error::Misuse { what: format!("{run}: the store has no such run") });
+            }
+            let extent = self.layout.extent(run.region, run.first, crate::format::layout::Side::First);
+            let file = self.files.get(extent.volume as usize);
+            let file = file.ok_or_else(|| Error::Misuse { what: format!("{run} streams, but there is no volume") })?;
+            file.reserve(extent.offset, self.layout.run_bytes(*run))?;
+        }
+        let (placed, placed_bytes) = (residency.placed.clone(), residency.placed_bytes);
+        self.handle.place(Command::Place { placed, placed_bytes })
+    }
+
     /// Starts a sweep; one at a time. `next` names the plan that will follow, so that its first runs are fetched early.
-    pub fn sweep(&self, plan: &Arc<Plan>, next: Option<&Arc<Plan>>) -> Result<Sweep<'_>, Error> { let _ = (plan, next); todo!() }
-    /// Makes everything written so far durable as one commit, and waits for it. Not during a sweep.
-    pub fn commit(&self, note: &[u8]) -> Result<CommitId, Error> { let _ = note; todo!() }
-    /// Waits for a commit begun by `Sweep::commit`.
-    pub fn wait_committed(&self) -> Result<Option<CommitId>, Error> { todo!() }
-    /// Counters.
-    pub fn stats(&self) -> Stats { todo!() }
-    /// One line per thing the user should know (backend fallback, buffered I/O, ...), taken once.
-    pub fn notices(&self) -> Vec<String> { todo!() }
-    /// Waits for what is in flight and releases the store. Uncommitted changes are gone.
-    pub fn close(self) -> Result<(), Error> { todo!() }
+    ///
+    /// # Errors
+    /// `Misuse` or `Config` for a plan that this store cannot execute; `Poisoned`.
+    pub fn sweep(&self, plan: &Arc<Plan>, next: Option<&Arc<Plan>>) -> Result<Sweep<'_>, Error> {
+        let base = self.handle.begin(Command::Begin { plan: plan.clone(), next: next.cloned() })?;
+        Ok(Sweep { engine: self, plan: plan.clone(), base, taken: Cell::new(0), over: false })
+    }
+
+    /// Makes everything written so far durable as one commit, and waits for it. Not while a writing lease is held.
+    ///
+    /// # Errors
+    /// `Misuse`, `Poisoned`.
+    pub fn commit(&self, note: &[u8]) -> Result<CommitId, Error> {
+        self.handle.commit_start(note)?;
+        self.handle.wait_committed()?.ok_or(Error::Closed)
+    }
+
+    /// Waits for a commit begun by [`Sweep::commit`]; returns the last durable commit.
+    ///
+    /// # Errors
+    /// `Misuse` if the commit was refused; `Poisoned`.
+    pub fn wait_committed(&self) -> Result<Option<CommitId>, Error> {
+        self.handle.wait_committed()
+    }
+
+    /// Counters since open.
+    pub fn stats(&self) -> Stats {
+        self.handle.stats()
+    }
+
+    /// One line per thing that the user should know (fallback of the backend, buffered I/O, ...). Taken once.
+    pub fn notices(&self) -> Vec<String> {
+        std::mem::take(&mut self.notices.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Waits for a commit being made and for what is in flight, and releases the store. Uncommitted changes are gone.
+    ///
+    /// # Errors
+    /// `Poisoned`, or the refusal of a commit that was begun.
+    pub fn close(self) -> Result<(), Error> {
+        self.handle.wait_committed().map(|_| ())
+    }
 }
-impl<'e> Sweep<'e> {
-    /// The schedule's next access, which must be a read of `run`. Waits until the bytes are there.
-    pub fn host(&self, run: Run) -> Result<HostLease<'_>, Error> { let _ = run; todo!() }
-    /// The schedule's next access, which must be a write or update of `run`.
-    pub fn host_mut(&self, run: Run) -> Result<HostLeaseMut<'_>, Error> { let _ = run; todo!() }
-    /// Passes over the schedule's next access without using it (nothing is read or changed).
-    pub fn pass(&self, run: Run) -> Result<(), Error> { let _ = run; todo!() }
-    /// At the schedule's commit mark: starts the commit, which becomes durable while the sweep goes on. At most one in flight: waits for an earlier one.
-    pub fn commit(&self, note: &[u8]) -> Result<(), Error> { let _ = note; todo!() }
-    /// Ends the sweep: every access must have been taken or passed and every lease given back.
-    pub fn finish(self) -> Result<(), Error> { todo!() }
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.handle.stop();
+        self.reactor.join();
+    }
 }
-impl HostLeaseMut<'_> { /// Gives the bytes back as unchanged; the caller must not have written to them.
-    pub fn discard(self) { todo!() } }
-impl std::ops::Deref for HostLease<'_> { type Target = [u8]; fn deref(&self) -> &[u8] { self.0 } }
-impl std::ops::Deref for HostLeaseMut<'_> { type Target = [u8]; fn deref(&self) -> &[u8] { self.0 } }
-impl std::ops::DerefMut for HostLeaseMut<'_> { fn deref_mut(&mut self) -> &mut [u8] { self.0 } }
+
+/// Tells waiting users that the reactor is gone, also when it panics.
+struct ClosedOnExit(Arc<Handle>);
+
+impl Drop for ClosedOnExit {
+    fn drop(&mut self) {
+        self.0.closed();
+    }
+}
+
+fn check(config: &Config, regions: &[RegionSpec], layout: &Layout) -> Result<(), Error> {
+    let fail = |what: String| Err(Error::Config { what });
+    if !(1..=1024).contains(&config.queue_depth) {
+        return fail(format!("queue_depth: expected 1 to 1024, found {}", config.queue_depth));
+    }
+    let page_max = regions.iter().map(|r| r.page_bytes).max().unwrap_or(0);
+    if config.transfer_bytes == 0 || !config.transfer_bytes.is_multiple_of(4096) {
+        return fail(format!("transfer_bytes: expected a multiple of 4096, found {}", config.transfer_bytes));
+    }
+    let need = meta_bytes(layout) + u64::from(page_max);
+    if config.host_bytes < need {
+        return fail(format!("host_bytes: expected at least {need} for this store, found {}", config.host_bytes));
+    }
+    Ok(())
+}
+
+/// One execution of a plan. Accesses are taken in the schedule's order. Dropped before [`finish`](Sweep::finish), it is
+/// given up: what was not taken is forgotten.
+pub struct Sweep<'e> {
+    engine: &'e Engine,
+    plan: Arc<Plan>,
+    base: u64,
+    taken: Cell<usize>,
+    over: bool,
+}
+
+impl Sweep<'_> {
+    /// The schedule's next access, a read of `run`. Waits until the bytes are there.
+    ///
+    /// # Errors
+    /// `OffPlan`; `Io` or `Corrupt` if the bytes cannot be had; `Poisoned`.
+    pub fn host(&self, run: Run) -> Result<HostLease<'_>, Error> {
+        let seq = self.next(run, Some(false))?;
+        let (offset, bytes) = self.take(seq)?;
+        Ok(HostLease::new(Loan::new(self.engine.handle.clone(), self.engine.arena.clone(), seq, offset, bytes, false)))
+    }
+
+    /// The schedule's next access, a write or update of `run`. The bytes of a write are unspecified: all must be written.
+    ///
+    /// # Errors
+    /// As [`host`](Sweep::host).
+    pub fn host_mut(&self, run: Run) -> Result<HostLeaseMut<'_>, Error> {
+        let seq = self.next(run, Some(true))?;
+        let (offset, bytes) = self.take(seq)?;
+        Ok(HostLeaseMut::new(Loan::new(self.engine.handle.clone(), self.engine.arena.clone(), seq, offset, bytes, true)))
+    }
+
+    /// Passes over the schedule's next access without using it; nothing is changed.
+    ///
+    /// # Errors
+    /// `OffPlan`.
+    pub fn pass(&self, run: Run) -> Result<(), Error> {
+        let seq = self.next(run, None)?;
+        self.engine.handle.pass(seq);
+        Ok(())
+    }
+
+    /// At a commit mark of the schedule: starts the commit, which becomes durable while the sweep goes on. Waits for an
+    /// earlier one first.
+    ///
+    /// # Errors
+    /// `Misuse` while a writing lease is held (told by the next wait); `Poisoned`.
+    pub fn commit(&self, note: &[u8]) -> Result<(), Error> {
+        self.engine.handle.commit_start(note)
+    }
+
+    /// Ends the sweep.
+    ///
+    /// # Errors
+    /// `OffPlan` if accesses are left; `Poisoned`.
+    pub fn finish(mut self) -> Result<(), Error> {
+        if let Some(interval) = self.plan.intervals.get(self.taken.get()) {
+            let what = format!("the sweep ends before its access to {}", interval.run);
+            return Err(Error::Misuse { what });
+        }
+        self.over = true;
+        self.engine.handle.end(Command::End)
+    }
+
+    fn next(&self, run: Run, writes: Option<bool>) -> Result<u64, Error> {
+        let index = self.taken.get();
+        match self.plan.intervals.get(index) {
+            Some(i) if i.run == run && writes.is_none_or(|w| w == i.mode.writes()) => {
+                self.taken.set(index + 1);
+                Ok(self.base + index as u64)
+            }
+            other => Err(Error::OffPlan { expected: other.map(|i| i.run), found: run }),
+        }
+    }
+
+    fn take(&self, seq: u64) -> Result<(u64, u64), Error> {
+        self.engine.handle.take(seq)
+    }
+}
+
+impl Drop for Sweep<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            // A poisoned or closed engine has nothing to give up.
+            let _ = self.engine.handle.end(Command::Abort);
+        }
+    }
+}

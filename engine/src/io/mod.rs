@@ -9,6 +9,8 @@
 mod backend;
 pub(crate) mod file;
 pub(crate) mod hash;
+#[doc(hidden)]
+pub mod memory;
 pub(crate) mod pool;
 pub(crate) mod uring;
 mod waker;
@@ -132,3 +134,20 @@ pub trait Io {
 fn alignment(files: &[file::VolumeFile]) -> u32 {
     files.iter().map(file::VolumeFile::alignment).max().unwrap_or(512)
 }
+
+impl<T: Io + ?Sized> Io for Box<T> {
+    fn submit(&mut self, id: OpId, op: Op) -> Result<(), Op> {
+        (**self).submit(id, op)
+    }
+
+    fn poll(&mut self, out: &mut Vec<Completion>, wait: Option<Duration>) -> io::Result<()> {
+        (**self).poll(out, wait)
+    }
+
+    fn limits(&self) -> IoLimits {
+        (**self).limits()
+    }
+}
+
+#[cfg(test)]
+mod tests;

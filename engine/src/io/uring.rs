@@ -70,7 +70,8 @@ impl Uring {
         Uring::with_pieces(files, arena, queue_depth, waker, PIECE_BYTES)
     }
 
-    fn with_pieces(
+    /// `new` with another size of the registered buffers.
+    pub(super) fn with_pieces(
         files: &[VolumeFile],
         arena: Arc<Arena>,
         queue_depth: u32,
@@ -342,4 +343,16 @@ fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::{Errno, refused};
+    use std::io;
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let text = |errno: Errno| refused("io_uring_setup", &io::Error::from(errno)).to_string();
+        assert!(text(Errno::PERM).contains("kernel.io_uring_disabled"));
+        assert!(text(Errno::NOSYS).contains("seccomp"));
+        assert!(text(Errno::NOMEM).contains("RLIMIT_MEMLOCK"));
+        assert!(text(Errno::MFILE).contains("pool backend"));
+    }
+}

@@ -1,0 +1,252 @@
+//! A commit: flush, sync, page table, sync, superblock, sync. One at a time, beside the sweep.
+//!
+//! Invariants: the phases run in this order and each begins only when every operation of the one before has completed;
+//! records are encoded only when all pages of the commit are on disk and synced; checkpointed pages released later wait.
+
+use super::{Core, Event};
+use crate::config::Kind;
+use crate::core::interval::State as IntervalState;
+use crate::core::runs::RunId;
+use crate::core::transfer::{Piece, Purpose};
+use crate::error::Error;
+use crate::format::checksum::page_checksum;
+use crate::format::superblock::State;
+use crate::format::{BLOCK, Layout, NOTE_BYTES_MAX, Superblock, block_round_up};
+use crate::id::{CommitId, RegionId, Run};
+use crate::io::{FrameMut, Io};
+use std::collections::VecDeque;
+
+/// Arena bytes for the store's own records: a table slot and one superblock.
+pub(crate) fn meta_bytes(layout: &Layout) -> u64 {
+    layout.table_room + BLOCK
+}
+
+/// Placed runs flushed at the same time; bounds the operations that exist at once.
+const FLUSHES_MAX: usize = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Idle,
+    /// Write-backs released before the commit, and flushes of placed runs.
+    Draining,
+    SyncingPages,
+    WritingTable,
+    SyncingTable,
+    WritingSuper,
+    SyncingSuper,
+}
+
+/// The commit machine.
+pub(crate) struct Commit {
+    /// The last commit's superblock.
+    superblock: Superblock,
+    /// The one being made.
+    draft: Superblock,
+    /// Where the records' bytes are in the arena.
+    arena_offset: u64,
+    phase: Phase,
+    outstanding: u32,
+    note: Vec<u8>,
+    /// Intervals whose write-back belongs to this commit are older than this.
+    before: u64,
+    to_flush: VecDeque<RunId>,
+    flushing: Vec<RunId>,
+    /// Bytes read and written that the ledger has already.
+    ledger_seen: (u64, u64),
+}
+
+impl Commit {
+    pub(crate) fn new(superblock: Superblock, arena_offset: u64) -> Commit {
+        Commit {
+            draft: superblock.clone(),
+            superblock,
+            arena_offset,
+            phase: Phase::Idle,
+            outstanding: 0,
+            note: Vec::new(),
+            before: 0,
+            to_flush: VecDeque::new(),
+            flushing: Vec::new(),
+            ledger_seen: (0, 0),
+        }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.phase != Phase::Idle
+    }
+
+    pub(crate) fn has_commit(&self) -> bool {
+        self.superblock.state == State::Committed
+    }
+
+    /// The last commit's number, 0 if there is none.
+    pub(crate) fn last(&self) -> u64 {
+        self.superblock.commit
+    }
+
+    /// End of the arena's part for pages.
+    pub(crate) fn arena_offset(&self) -> u64 {
+        self.arena_offset
+    }
+
+    /// One of the phase's operations is done.
+    pub(crate) fn finished(&mut self) {
+        self.outstanding -= 1;
+    }
+}
+
+impl<I: Io> Core<I> {
+    pub(crate) fn commit_start(&mut self, note: Vec<u8>) {
+        if let Err(error) = self.commit_check(&note) {
+            return self.events.push_back(Event::CommitRefused(error));
+        }
+        self.sweeps.pass_marks(true);
+        self.commit.note = note;
+        self.commit.phase = Phase::Draining;
+        self.commit.before = self.sweeps.cursor();
+        let dirty = |id: &RunId| {
+            let state = self.runs.get(*id);
+            self.layout.kind(state.run.region) != Kind::Scratch && state.home.is_some_and(|home| home.dirty)
+        };
+        self.commit.to_flush = self.runs.ids().filter(dirty).collect();
+        for id in &self.commit.to_flush {
+            // From now on writers wait, also while the run is still queued.
+            self.runs.get_mut(*id).home.as_mut().expect("only placed runs are flushed").flushing = 1;
+        }
+    }
+
+    fn commit_check(&self, note: &[u8]) -> Result<(), Error> {
+        let misuse = |what: &str| Err(Error::Misuse { what: what.into() });
+        if self.volumes.is_empty() {
+            return misuse("a commit needs a volume; this engine has none");
+        }
+        if note.len() as u64 > NOTE_BYTES_MAX {
+            return Err(Error::Config {
+                what: format!("note bytes: expected at most {NOTE_BYTES_MAX}, found {}", note.len()),
+            });
+        }
+        if self.commit.is_running() {
+            return misuse("a commit is being made; one at a time");
+        }
+        let held = |i: &super::Interval| {
+            i.seq < self.sweeps.cursor() && !i.released && i.mode.writes() && i.kind != Kind::Scratch
+        };
+        if self.live.iter().any(held) {
+            return misuse("a commit was asked for while a writing lease is held");
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next phase when the present one is done.
+    pub(crate) fn commit_advance(&mut self) {
+        if self.poison.is_some() {
+            return;
+        }
+        if self.commit.phase == Phase::Draining {
+            return self.commit_drain();
+        }
+        if self.commit.phase == Phase::Idle || self.commit.outstanding > 0 {
+            return;
+        }
+        match self.commit.phase {
+            Phase::Idle | Phase::Draining => {}
+            Phase::SyncingPages => self.commit_write_table(),
+            Phase::WritingTable => self.commit_sync(Phase::SyncingTable, 1),
+            Phase::SyncingTable => self.commit_write_superblock(),
+            Phase::WritingSuper => self.commit_sync(Phase::SyncingSuper, 1),
+            Phase::SyncingSuper => self.commit_done(),
+        }
+    }
+
+    fn commit_drain(&mut self) {
+        let runs = &self.runs;
+        let is_flushing = |id: &RunId| runs.get(*id).home.is_some_and(|home| home.flushing > 0);
+        self.commit.flushing.retain(is_flushing);
+        while self.commit.flushing.len() < FLUSHES_MAX
+            && let Some(id) = self.commit.to_flush.pop_front()
+        {
+            self.flush(id);
+            self.commit.flushing.push(id);
+        }
+        let before = self.commit.before;
+        let writing = self
+            .live
+            .iter()
+            .take_while(|i| i.seq < before)
+            .any(|i| i.state() == IntervalState::Writing && i.kind != Kind::Scratch);
+        if self.commit.flushing.is_empty() && !writing {
+            self.commit_sync(Phase::SyncingPages, self.volumes.len() as u16);
+        }
+    }
+
+    fn commit_sync(&mut self, phase: Phase, volumes: u16) {
+        self.commit.phase = phase;
+        self.commit.outstanding = u32::from(volumes);
+        for volume in 0..volumes {
+            self.enqueue(Purpose::Sync, Piece { run: NO_RUN, volume, disk: 0, arena: 0, bytes: 0 });
+        }
+    }
+
+    /// Encodes entries and note into the arena and writes them to the slot that the last commit does not use.
+    fn commit_write_table(&mut self) {
+        let commit = if self.commit.has_commit() { self.commit.last() + 1 } else { 0 };
+        let entries = self.layout.table_bytes;
+        let room = block_round_up(entries);
+        let note = std::mem::take(&mut self.commit.note);
+        let note_room = block_round_up(note.len() as u64);
+        let mut frame = FrameMut::new(self.commit.arena_offset, u32::try_from(room + note_room).expect("table under 4 GiB"));
+        let bytes = self.arena.slice_mut(&mut frame);
+        bytes.fill(0);
+        let (table, rest) = bytes.split_at_mut(room as usize);
+        self.pages.encode(&self.layout, &mut table[..entries as usize]);
+        rest[..note.len()].copy_from_slice(&note);
+        self.commit.draft = Superblock {
+            state: State::Committed,
+            commit,
+            table_bytes: entries,
+            table_checksum: page_checksum(&table[..entries as usize]),
+            note_bytes: note.len() as u32,
+            note_checksum: page_checksum(&note),
+            ..self.commit.superblock.clone()
+        };
+        self.commit.note = note;
+        self.commit.phase = Phase::WritingTable;
+        let disk = self.layout.table_offset(Superblock::slot(commit));
+        let mut at = 0;
+        while at < room + note_room {
+            let bytes = (room + note_room - at).min(u64::from(self.transfer_bytes)) as u32;
+            let arena = self.commit.arena_offset + at;
+            self.enqueue(Purpose::Table, Piece { run: NO_RUN, volume: 0, disk: disk + at, arena, bytes });
+            self.commit.outstanding += 1;
+            at += u64::from(bytes);
+        }
+    }
+
+    fn commit_write_superblock(&mut self) {
+        let arena = self.commit.arena_offset + self.layout.table_room;
+        self.commit.draft.ledger_read_bytes += self.stats.disk_read_bytes - self.commit.ledger_seen.0;
+        self.commit.draft.ledger_write_bytes += self.stats.disk_write_bytes - self.commit.ledger_seen.1;
+        self.commit.ledger_seen = (self.stats.disk_read_bytes, self.stats.disk_write_bytes);
+        let mut frame = FrameMut::new(arena, BLOCK as u32);
+        self.commit.draft.encode(self.arena.slice_mut(&mut frame));
+        self.commit.phase = Phase::WritingSuper;
+        self.commit.outstanding = 2;
+        for copy in 0..2 {
+            let disk = Layout::superblock_offset(Superblock::slot(self.commit.draft.commit), copy);
+            self.enqueue(Purpose::Super, Piece { run: NO_RUN, volume: 0, disk, arena, bytes: BLOCK as u32 });
+        }
+    }
+
+    fn commit_done(&mut self) {
+        self.commit.phase = Phase::Idle;
+        self.commit.superblock = self.commit.draft.clone();
+        self.pages.committed(&self.layout);
+        self.stats.commits += 1;
+        let commit = CommitId(self.commit.superblock.commit);
+        self.events.push_back(Event::Committed { commit, note: std::mem::take(&mut self.commit.note) });
+        self.write_back_held();
+    }
+}
+
+/// The run of pieces that hold no pages.
+const NO_RUN: Run = Run { region: RegionId(0), first: 0, count: 0 };

@@ -1,0 +1,387 @@
+//! The deterministic heart: a state machine over intervals, pages and one commit.
+//!
+//! Commands and completions go in, operations and events come out. No thread, clock, system call, randomness or hash
+//! map is in here, so the same inputs give the same outputs; the reactor steps it in production, tests step it over a
+//! disk in memory.
+//!
+//! What it is not: it decides nothing about what to keep or when to fetch. The plan did.
+//!
+//! Invariants beside those of the parts:
+//! - intervals are reserved and freed in schedule order (`live` is contiguous in sequence numbers);
+//! - bytes of the arena are in at most one writing use: a fetch, a writing lease; never beside a reading one;
+//! - nothing is written to a checkpointed extent between the start and the end of a commit, except what it commits;
+//! - after the first failed write or sync nothing is submitted any more.
+
+mod commit;
+mod fetch;
+mod interval;
+mod pages;
+mod runs;
+mod sweeps;
+mod transfer;
+mod window;
+mod writeback;
+
+
+use crate::arena::Arena;
+use crate::config::RegionSpec;
+use crate::stats::Stats;
+use crate::error::Error;
+use crate::format::{Entry, Layout};
+use crate::id::CommitId;
+use crate::io::{Completion, Io, Op, OpId};
+use crate::plan::{Placed, Plan};
+use commit::Commit;
+use interval::{Interval, State};
+use pages::Pages;
+use runs::Runs;
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use sweeps::Sweeps;
+use transfer::{Piece, Transfer, Transfers};
+use window::Window;
+
+pub(crate) use commit::meta_bytes;
+pub(crate) use transfer::Purpose;
+
+/// Operations without progress before a transfer counts as failed.
+const STALLS_MAX: u32 = 64;
+
+/// Intervals reserved ahead of the newest access; bounds memory, not speed.
+const AHEAD_MAX: u64 = 1024;
+
+/// What users ask for.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Adopt a placement.
+    Place { placed: Vec<Placed>, placed_bytes: u64 },
+    /// Start a sweep.
+    Begin { plan: Arc<Plan>, next: Option<Arc<Plan>> },
+    /// The access with this number was asked for.
+    Reached { seq: u64 },
+    /// The lease of this access was given back, or the access passed over.
+    Release { seq: u64, changed: bool },
+    /// Commit what was written so far.
+    Commit { note: Vec<u8> },
+    /// The sweep is over.
+    End,
+    /// The sweep is given up.
+    Abort,
+}
+
+/// What users are told.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Answer to `Place`.
+    Placed(Result<(), Error>),
+    /// Answer to `Begin`: number of the sweep's first access.
+    Begun(Result<u64, Error>),
+    /// The access's bytes may be used.
+    Ready { seq: u64, offset: u64, bytes: u64 },
+    /// The access's bytes cannot be had.
+    Failed { seq: u64, error: Error },
+    /// A commit is durable.
+    Committed { commit: CommitId, note: Vec<u8> },
+    /// A commit was not started.
+    CommitRefused(Error),
+    /// The first failed write or sync.
+    Poisoned { first: String },
+}
+
+/// What a core is made of.
+pub(crate) struct Parts<I> {
+    pub(crate) io: I,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) layout: Layout,
+    pub(crate) regions: Vec<RegionSpec>,
+    /// Paths for error messages; their number is the number of volumes.
+    pub(crate) volumes: Vec<PathBuf>,
+    pub(crate) transfer_bytes: u32,
+    pub(crate) table: Vec<Entry>,
+    /// The store's identity and last commit.
+    pub(crate) superblock: crate::format::Superblock,
+}
+
+/// The state machine.
+pub(crate) struct Core<I> {
+    io: I,
+    arena: Arc<Arena>,
+    layout: Layout,
+    regions: Vec<RegionSpec>,
+    volumes: Vec<PathBuf>,
+    transfer_bytes: u32,
+    pages: Pages,
+    runs: Runs,
+    window: Window,
+    /// Intervals from the oldest that is not free to the newest reserved.
+    live: VecDeque<Interval>,
+    sweeps: Sweeps,
+    commit: Commit,
+    transfers: Transfers,
+    /// Operations to submit, those of the volumes and those of the processor.
+    io_queue: VecDeque<OpId>,
+    hash_queue: VecDeque<OpId>,
+    completions: Vec<Completion>,
+    events: VecDeque<Event>,
+    stats: Stats,
+    poison: Option<String>,
+}
+
+impl<I: Io> Core<I> {
+    /// A core over an open store. The end of the arena holds the store's own records.
+    pub(crate) fn new(parts: Parts<I>) -> Core<I> {
+        let meta = meta_bytes(&parts.layout);
+        let usable = parts.arena.bytes().checked_sub(meta).expect("the arena was sized to hold the records");
+        Core {
+            pages: Pages::new(&parts.layout, &parts.table),
+            commit: Commit::new(parts.superblock, usable),
+            window: Window::new(0, usable),
+            io: parts.io,
+            arena: parts.arena,
+            layout: parts.layout,
+            regions: parts.regions,
+            volumes: parts.volumes,
+            transfer_bytes: parts.transfer_bytes,
+            runs: Runs::default(),
+            live: VecDeque::new(),
+            sweeps: Sweeps::default(),
+            transfers: Transfers::default(),
+            io_queue: VecDeque::new(),
+            hash_queue: VecDeque::new(),
+            completions: Vec::new(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            poison: None,
+        }
+    }
+
+    /// Takes a command in.
+    pub(crate) fn command(&mut self, command: Command) {
+        match command {
+            Command::Place { placed, placed_bytes } => self.place(&placed, placed_bytes),
+            Command::Begin { plan, next } => self.begin(plan, next),
+            Command::Reached { seq } => self.reached(seq),
+            Command::Release { seq, changed } => self.release(seq, changed),
+            Command::Commit { note } => self.commit_start(note),
+            Command::End => self.sweeps.end(),
+            Command::Abort => self.abort(),
+        }
+    }
+
+    /// Takes completions in, moves everything as far as it goes, submits what became possible.
+    pub(crate) fn step(&mut self) {
+        self.poll(None);
+        self.advance();
+        self.submit();
+    }
+
+    /// Sleeps until something completes, the waker is called or the time is over; `step` handles it.
+    pub(crate) fn park(&mut self, wait: Duration) {
+        self.poll(Some(wait));
+    }
+
+    /// The next thing to tell users.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether nothing is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.transfers.len() == 0
+    }
+
+    /// Counters so far.
+    pub(crate) fn stats(&self) -> Stats {
+        Stats { window_peak_bytes: self.window.used_max(), ..self.stats }
+    }
+
+    fn poll(&mut self, wait: Option<Duration>) {
+        let mut completions = std::mem::take(&mut self.completions);
+        if let Err(error) = self.io.poll(&mut completions, wait) {
+            self.poisoned(format!("the I/O backend failed: {error}"));
+        }
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.completions = completions;
+    }
+
+    fn advance(&mut self) {
+        self.free_front();
+        self.begin_deferred();
+        self.reserve();
+        self.start_reserved();
+        self.commit_advance();
+    }
+
+    fn submit(&mut self) {
+        for queue in 0..2 {
+            while let Some(&id) = self.queue(queue).front() {
+                if self.poison.is_some() {
+                    self.queue(queue).pop_front();
+                    self.dropped(id);
+                    continue;
+                }
+                let op = self.transfers.get_mut(id).op();
+                match self.io.submit(id, op) {
+                    Ok(()) => {
+                        self.queue(queue).pop_front();
+                    }
+                    Err(back) => {
+                        if let Op::Hash { digests, .. } = back {
+                            self.transfers.get_mut(id).digests = digests;
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn queue(&mut self, index: usize) -> &mut VecDeque<OpId> {
+        if index == 0 { &mut self.io_queue } else { &mut self.hash_queue }
+    }
+
+    fn enqueue(&mut self, purpose: Purpose, piece: Piece) {
+        let page_bytes = if piece.run.count > 0 { self.layout.page_bytes(piece.run.region) } else { 0 };
+        let id = self.transfers.insert(Transfer { purpose, piece, done: 0, stalls: 0, digests: Vec::new(), page_bytes });
+        self.enqueue_id(id);
+    }
+
+    fn enqueue_id(&mut self, id: OpId) {
+        match self.transfers.get_mut(id).purpose {
+            Purpose::Verify { .. } | Purpose::Digest { .. } => self.hash_queue.push_back(id),
+            _ => self.io_queue.push_back(id),
+        }
+    }
+
+    /// Compares what happened with what was asked: short transfers go on, interrupted ones are repeated.
+    fn complete(&mut self, completion: Completion) {
+        let Completion { id, op, result } = completion;
+        let transfer = self.transfers.get_mut(id);
+        if let Op::Hash { digests, .. } = op {
+            transfer.digests = digests;
+            return self.finished(id);
+        }
+        let moved = match result {
+            Ok(moved) => moved,
+            Err(e) if transfer.purpose != Purpose::Sync && is_retryable(e.kind()) => 0,
+            Err(e) => return self.failed(id, e),
+        };
+        if transfer.purpose == Purpose::Sync {
+            return self.finished(id);
+        }
+        let left = transfer.piece.bytes - transfer.done;
+        assert!(moved <= left, "the system moved {moved} bytes where {left} were asked for");
+        self.stats.count(transfer.purpose, moved);
+        let whole = if moved == left { moved } else { moved - moved % crate::format::BLOCK as u32 };
+        transfer.done += whole;
+        transfer.stalls = if whole > 0 { 0 } else { transfer.stalls + 1 };
+        if transfer.done == transfer.piece.bytes {
+            self.finished(id);
+        } else if transfer.stalls > STALLS_MAX {
+            let kind = if matches!(op, Op::Read { .. }) { ErrorKind::UnexpectedEof } else { ErrorKind::WriteZero };
+            self.failed(id, std::io::Error::new(kind, "no progress after repeated tries"));
+        } else if self.poison.is_some() {
+            self.dropped(id);
+        } else {
+            self.enqueue_id(id);
+        }
+    }
+
+    /// An operation did all that was asked.
+    fn finished(&mut self, id: OpId) {
+        if self.poison.is_some() {
+            return self.dropped(id);
+        }
+        let purpose = self.transfers.get_mut(id).purpose;
+        match purpose {
+            Purpose::Fetch { seq } => {
+                let transfer = self.transfers.get_mut(id);
+                transfer.purpose = Purpose::Verify { seq };
+                transfer.done = 0;
+                self.enqueue_id(id);
+            }
+            Purpose::Verify { seq } => self.verified(id, seq),
+            Purpose::Digest { owner } => {
+                let transfer = self.transfers.get_mut(id);
+                transfer.purpose = Purpose::Store { owner };
+                transfer.done = 0;
+                self.enqueue_id(id);
+            }
+            Purpose::Store { owner } => self.stored(id, owner),
+            Purpose::Table | Purpose::Super | Purpose::Sync => {
+                self.transfers.remove(id);
+                self.commit.finished();
+            }
+        }
+    }
+
+    /// An operation failed for good.
+    fn failed(&mut self, id: OpId, error: std::io::Error) {
+        let transfer = self.transfers.get_mut(id);
+        let error = Error::Io {
+            doing: match transfer.purpose {
+                Purpose::Fetch { .. } => "reading pages",
+                Purpose::Table | Purpose::Super => "writing the commit's records",
+                Purpose::Sync => "syncing",
+                _ => "writing pages",
+            },
+            path: self.volumes[transfer.piece.volume as usize].clone(),
+            offset: transfer.piece.disk,
+            bytes: u64::from(transfer.piece.bytes),
+            source: Arc::new(error),
+        };
+        if let Purpose::Fetch { seq } = transfer.purpose {
+            self.transfers.remove(id);
+            self.fetch_failed(seq, error);
+        } else {
+            self.poisoned(error.to_string());
+            self.dropped(id);
+        }
+    }
+
+    fn poisoned(&mut self, first: String) {
+        if self.poison.is_none() {
+            self.poison = Some(first.clone());
+            self.events.push_back(Event::Poisoned { first });
+        }
+    }
+
+    /// An operation that will not be (re)submitted because the engine is poisoned.
+    fn dropped(&mut self, id: OpId) {
+        self.transfers.remove(id);
+    }
+
+    fn interval_mut(&mut self, seq: u64) -> &mut Interval {
+        let front = self.live.front().map_or(0, |i| i.seq);
+        &mut self.live[(seq - front) as usize]
+    }
+
+    /// Frees the oldest intervals.
+    fn free_front(&mut self) {
+        while let Some(front) = self.live.front()
+            && front.state() == State::Free
+        {
+            if let Some(span) = front.span {
+                self.window.give_back(span);
+            }
+            self.live.pop_front();
+        }
+    }
+
+    /// Marks an interval free: its run is no longer in use by it.
+    fn free(&mut self, seq: u64) {
+        let interval = self.interval_mut(seq);
+        interval.become_state(State::Free);
+        let run = interval.run;
+        self.runs.get_mut(run).live.retain(|(other, _)| *other != seq);
+    }
+}
+
+fn is_retryable(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Interrupted | ErrorKind::WouldBlock)
+}

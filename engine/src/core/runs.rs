@@ -1,0 +1,126 @@
+//! The runs that sweeps use: where a placed run lives, what is live on it, whether its bytes in RAM are newer than disk.
+//!
+//! Invariant: two known runs are disjoint. A sweep that cuts the same pages otherwise must wait until nothing streamed
+//! is live; then the old cuts are forgotten. Placed runs are never cut otherwise.
+
+use crate::error::Error;
+use crate::id::Run;
+use crate::plan::Placed;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Index of a known run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct RunId(pub(crate) u32);
+
+/// A placed run's part in RAM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Home {
+    /// Byte offset in the arena.
+    pub(crate) offset: u64,
+    /// The bytes are in RAM.
+    pub(crate) loaded: bool,
+    /// They are newer than those on disk.
+    pub(crate) dirty: bool,
+    /// Operations of a running commit that read them; writers wait.
+    pub(crate) flushing: u32,
+}
+
+/// What is known of a run.
+#[derive(Debug)]
+pub(crate) struct RunState {
+    pub(crate) run: Run,
+    pub(crate) home: Option<Home>,
+    /// Live intervals in schedule order: sequence number and whether it writes.
+    pub(crate) live: VecDeque<(u64, bool)>,
+}
+
+impl RunState {
+    /// Whether an interval may touch the bytes: a reader when no earlier writer is live, a writer when it is the oldest.
+    pub(crate) fn may_start(&self, seq: u64, writes: bool) -> bool {
+        self.live.iter().take_while(|(other, _)| *other < seq).all(|(_, other_writes)| !writes && !other_writes)
+    }
+}
+
+/// All known runs.
+#[derive(Default)]
+pub(crate) struct Runs {
+    states: Vec<RunState>,
+    index: BTreeMap<Run, RunId>,
+}
+
+/// Why a run cannot be known yet.
+#[derive(Debug)]
+pub(crate) enum Conflict {
+    /// Known streamed runs overlap: forget them once nothing is live.
+    Streamed,
+    /// A placed run overlaps.
+    Placed(Error),
+}
+
+impl Runs {
+    pub(crate) fn get(&self, id: RunId) -> &RunState {
+        &self.states[id.0 as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: RunId) -> &mut RunState {
+        &mut self.states[id.0 as usize]
+    }
+
+    /// Ids in the order in which the runs became known.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = RunId> + use<> {
+        (0..self.states.len() as u32).map(RunId)
+    }
+
+    /// Finds a run or makes it known.
+    pub(crate) fn know(&mut self, run: Run) -> Result<RunId, Conflict> {
+        if let Some(id) = self.index.get(&run) {
+            return Ok(*id);
+        }
+        let before = self.index.range(..=run).next_back();
+        let after = self.index.range(run..).next();
+        for (other, id) in before.into_iter().chain(after) {
+            if other.overlaps(&run) {
+                let what = format!("{run} overlaps {other}, which is placed in RAM, without being equal to it");
+                return Err(match self.get(*id).home {
+                    Some(_) => Conflict::Placed(Error::Misuse { what }),
+                    None => Conflict::Streamed,
+                });
+            }
+        }
+        let id = RunId(self.states.len() as u32);
+        self.states.push(RunState { run, home: None, live: VecDeque::new() });
+        self.index.insert(run, id);
+        Ok(id)
+    }
+
+    /// Forgets everything but placed runs. Nothing may be live, and ids given out before are void.
+    pub(crate) fn forget_streamed(&mut self) {
+        assert!(self.states.iter().all(|s| s.live.is_empty()), "a run was forgotten while an interval was live");
+        self.states.retain(|s| s.home.is_some());
+        self.index = self.states.iter().enumerate().map(|(i, s)| (s.run, RunId(i as u32))).collect();
+    }
+
+    /// Makes exactly these runs placed. Nothing may be live or placed yet, unless it is the same placement.
+    pub(crate) fn place(&mut self, placed: &[Placed]) -> Result<(), Error> {
+        let same = |p: &Placed| {
+            self.index.get(&p.run).and_then(|id| self.get(*id).home).is_some_and(|home| home.offset == p.offset)
+        };
+        let count = self.states.iter().filter(|s| s.home.is_some()).count();
+        if count == placed.len() && placed.iter().all(same) {
+            return Ok(());
+        }
+        if count > 0 {
+            return Err(Error::Misuse { what: "runs are placed once per open; another placement was given".into() });
+        }
+        self.forget_streamed();
+        for p in placed {
+            let id = match self.know(p.run) {
+                Ok(id) => id,
+                Err(Conflict::Placed(error)) => return Err(error),
+                Err(Conflict::Streamed) => unreachable!("streamed runs were just forgotten"),
+            };
+            self.get_mut(id).home = Some(Home { offset: p.offset, loaded: false, dirty: false, flushing: 0 });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,360 @@
+//! Sweeps: which accesses exist, how far the user came, which intervals are reserved.
+//!
+//! Accesses are numbered through all sweeps (*sequence numbers*). At most two sweeps are known: the current one and the
+//! one that was announced to follow, whose first intervals may be reserved early.
+
+use super::{AHEAD_MAX, Core, Event};
+use crate::config::Kind;
+use crate::core::interval::{Interval, State};
+use crate::core::runs::{Conflict, RunId};
+use crate::core::window::Window;
+use crate::error::Error;
+use crate::id::Tier;
+use crate::io::Io;
+use crate::plan::{Place, Placed, Plan};
+use crate::schedule::Node;
+use std::sync::Arc;
+
+/// A plan with what the core derives from it once.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    plan: Arc<Plan>,
+    /// The run of each interval.
+    ids: Arc<Vec<RunId>>,
+    /// For each commit mark the number of accesses before it.
+    marks: Arc<Vec<u64>>,
+    /// Streamed intervals before each interval.
+    streamed_before: Arc<Vec<u32>>,
+}
+
+#[derive(Clone, Debug)]
+struct Active {
+    prepared: Prepared,
+    base: u64,
+}
+
+impl Active {
+    fn end(&self) -> u64 {
+        self.base + self.prepared.plan.intervals.len() as u64
+    }
+}
+
+/// The sweeps that are known.
+#[derive(Default)]
+pub(crate) struct Sweeps {
+    current: Option<Active>,
+    next: Option<Active>,
+    /// A sweep that waits until nothing is live, since it cuts runs otherwise.
+    deferred: Option<(Arc<Plan>, Option<Arc<Plan>>)>,
+    /// Accesses below this number were asked for.
+    cursor: u64,
+    /// Intervals below this number are reserved.
+    reserved: u64,
+    /// Accesses below this number may write to placed checkpointed runs: the next commit mark that was not passed, or the
+    /// end of the sweep. Leases that are ready are taken without asking, so none may be published across a commit.
+    gate: u64,
+    /// Plans prepared lately.
+    known: Vec<Prepared>,
+    /// Reserved intervals that were not started.
+    waiting: Vec<u64>,
+}
+
+const KNOWN_MAX: usize = 4;
+
+impl Sweeps {
+    /// The current sweep is over. Until the next begins, nothing may write to placed checkpointed runs.
+    pub(crate) fn end(&mut self) {
+        self.current = None;
+        self.gate = self.cursor;
+    }
+
+    /// Whether the access belongs to the current sweep.
+    pub(crate) fn is_current(&self, seq: u64) -> bool {
+        self.current.as_ref().is_some_and(|active| (active.base..active.end()).contains(&seq))
+    }
+
+    pub(crate) fn cursor(&self) -> u64 {
+        self.cursor
+    }
+
+    /// Passes every commit mark at or before the cursor; `at_mark`: also one exactly there.
+    pub(crate) fn pass_marks(&mut self, at_mark: bool) {
+        let Some(active) = &self.current else {
+            return;
+        };
+        let passed = |mark: u64| {
+            let at = active.base + mark;
+            at < self.cursor || (at_mark && at == self.cursor)
+        };
+        let next = active.prepared.marks.iter().find(|&&mark| !passed(mark));
+        self.gate = next.map_or(active.end(), |mark| active.base + mark);
+    }
+
+    /// Whether the plan lets a streamed interval be fetched now.
+    fn may_fetch(&self, active: &Active, index: usize, is_next: bool) -> bool {
+        let prepared = &active.prepared;
+        if is_next {
+            return (prepared.streamed_before[index] as usize) < prepared.plan.exit.prefetched.len();
+        }
+        let at = prepared.plan.intervals[index].fetch_at;
+        at == 0 || self.cursor > active.base + u64::from(at)
+    }
+
+    fn locate(&self, seq: u64) -> Option<(&Active, usize, bool)> {
+        let at = |active: &Active| (active.base..active.end()).contains(&seq).then_some((seq - active.base) as usize);
+        if let Some(active) = &self.current
+            && let Some(index) = at(active)
+        {
+            return Some((active, index, false));
+        }
+        let active = self.next.as_ref()?;
+        at(active).map(|index| (active, index, true))
+    }
+}
+
+impl<I: Io> Core<I> {
+    pub(crate) fn place(&mut self, placed: &[Placed], placed_bytes: u64) {
+        let usable = self.commit.arena_offset();
+        let answer = if !self.live.is_empty() || self.sweeps.current.is_some() {
+            Err(Error::Misuse { what: "runs are placed between sweeps; one is going on".into() })
+        } else if placed_bytes > usable {
+            Err(Error::Config { what: format!("placed bytes: expected at most {usable}, found {placed_bytes}") })
+        } else {
+            self.sweeps.known.clear();
+            self.sweeps.next = None;
+            self.sweeps.waiting.clear();
+            self.runs.place(placed)
+        };
+        if answer.is_ok() {
+            self.window = Window::new(placed_bytes, usable - placed_bytes);
+        }
+        self.events.push_back(Event::Placed(answer));
+    }
+
+    pub(crate) fn begin(&mut self, plan: Arc<Plan>, next: Option<Arc<Plan>>) {
+        if self.sweeps.current.is_some() || self.sweeps.deferred.is_some() {
+            let error = Error::Misuse { what: "a sweep is going on; one at a time".into() };
+            return self.events.push_back(Event::Begun(Err(error)));
+        }
+        let announced = self.sweeps.next.take();
+        if let Some(active) = announced {
+            if Arc::ptr_eq(&active.prepared.plan, &plan) {
+                return self.begin_active(active, next);
+            }
+            self.give_up_from(active.base);
+        }
+        self.sweeps.deferred = Some((plan, next));
+        self.begin_deferred();
+    }
+
+    /// Starts a sweep that waited, if it can.
+    pub(crate) fn begin_deferred(&mut self) {
+        let Some((plan, next)) = self.sweeps.deferred.take() else {
+            return;
+        };
+        match self.prepare(&plan) {
+            Ok(prepared) => {
+                let base = self.sweeps.reserved;
+                self.begin_active(Active { prepared, base }, next);
+            }
+            Err(Conflict::Placed(error)) => self.events.push_back(Event::Begun(Err(error))),
+            Err(Conflict::Streamed) => {
+                self.free_front();
+                if self.live.is_empty() {
+                    self.runs.forget_streamed();
+                    self.sweeps.known.clear();
+                }
+                self.sweeps.deferred = Some((plan, next));
+                if self.live.is_empty() {
+                    self.begin_deferred();
+                }
+            }
+        }
+    }
+
+    fn begin_active(&mut self, active: Active, next: Option<Arc<Plan>>) {
+        let base = active.base;
+        let end = active.end();
+        self.sweeps.cursor = base;
+        self.sweeps.current = Some(active);
+        self.sweeps.pass_marks(false);
+        self.sweeps.next = next.and_then(|plan| self.prepare(&plan).ok()).map(|prepared| Active { prepared, base: end });
+        self.events.push_back(Event::Begun(Ok(base)));
+    }
+
+    fn prepare(&mut self, plan: &Arc<Plan>) -> Result<Prepared, Conflict> {
+        if let Some(known) = self.sweeps.known.iter().find(|known| Arc::ptr_eq(&known.plan, plan)) {
+            return Ok(known.clone());
+        }
+        self.check(plan).map_err(Conflict::Placed)?;
+        let mut ids = Vec::with_capacity(plan.intervals.len());
+        let mut streamed_before = Vec::with_capacity(plan.intervals.len());
+        let mut streamed = 0;
+        for interval in &plan.intervals {
+            let id = self.runs.know(interval.run)?;
+            let home = self.runs.get(id).home.map(|home| home.offset);
+            let expected = match interval.place {
+                Place::Placed { offset } => Some(offset),
+                Place::Window => None,
+            };
+            if home != expected {
+                let what = format!("{}: the plan has it at {expected:?}, the engine at {home:?}", interval.run);
+                return Err(Conflict::Placed(Error::Misuse { what }));
+            }
+            ids.push(id);
+            streamed_before.push(streamed);
+            streamed += u32::from(interval.place == Place::Window);
+        }
+        let mut marks = Vec::new();
+        let mut accesses = 0;
+        for node in &plan.schedule.nodes {
+            match node {
+                Node::Access(_) => accesses += 1,
+                Node::Commit => marks.push(accesses),
+                Node::Work { .. } => {}
+            }
+        }
+        let prepared = Prepared {
+            plan: plan.clone(),
+            ids: ids.into(),
+            marks: marks.into(),
+            streamed_before: streamed_before.into(),
+        };
+        if self.sweeps.known.len() == KNOWN_MAX {
+            self.sweeps.known.remove(0);
+        }
+        self.sweeps.known.push(prepared.clone());
+        Ok(prepared)
+    }
+
+    /// Refuses a plan that this store or arena cannot execute.
+    fn check(&self, plan: &Plan) -> Result<(), Error> {
+        let capacity = self.window.capacity();
+        if plan.window_bytes > capacity {
+            let what = format!("window bytes: the plan needs {}, the arena has {capacity}", plan.window_bytes);
+            return Err(Error::Config { what });
+        }
+        for interval in &plan.intervals {
+            let run = interval.run;
+            let misuse = |what: &str| Err(Error::Misuse { what: format!("{run}: {what}") });
+            if !self.layout.contains(run) || self.layout.run_bytes(run) != interval.bytes {
+                return misuse("the store has no such run of these bytes");
+            }
+            if matches!(&plan.schedule.nodes[interval.node as usize], Node::Access(a) if a.tier != Tier::Host) {
+                return misuse("only accesses in RAM can be executed");
+            }
+            if interval.place == Place::Window && self.volumes.is_empty() {
+                return misuse("it streams, but there is no volume");
+            }
+            if interval.mode.writes() && self.layout.kind(run.region) == Kind::Frozen && self.commit.has_commit() {
+                return misuse("its region is frozen since the first commit");
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reached(&mut self, seq: u64) {
+        if seq < self.sweeps.cursor {
+            return;
+        }
+        // Asked for before the plan let it be fetched: a miss. One that waits for window or disk is only late.
+        if let Some((active, index, is_next)) = self.sweeps.locate(seq) {
+            let interval = &active.prepared.plan.intervals[index];
+            let may = self.sweeps.may_fetch(active, index, is_next);
+            if interval.place == Place::Window && interval.mode.reads() && seq >= self.sweeps.reserved && !may {
+                self.stats.demand_misses += 1;
+            }
+        }
+        self.sweeps.cursor = seq + 1;
+        self.sweeps.pass_marks(false);
+    }
+
+    /// Reserves intervals in schedule order as far as plan and window allow.
+    pub(crate) fn reserve(&mut self) {
+        while self.poison.is_none() {
+            let seq = self.sweeps.reserved;
+            if seq >= self.sweeps.cursor + AHEAD_MAX {
+                return;
+            }
+            let Some((active, index, is_next)) = self.sweeps.locate(seq) else {
+                return;
+            };
+            let prepared = &active.prepared;
+            let planned = prepared.plan.intervals[index];
+            let id = prepared.ids[index];
+            let (offset, span) = match planned.place {
+                Place::Placed { offset } => (offset, None),
+                Place::Window => {
+                    let may = self.sweeps.may_fetch(active, index, is_next);
+                    let Some(span) = may.then(|| self.window.take(planned.bytes)).flatten() else {
+                        return;
+                    };
+                    (span.offset, Some(span))
+                }
+            };
+            let kind = self.layout.kind(planned.run.region);
+            self.live.push_back(Interval::new(seq, id, planned.mode, kind, planned.bytes, offset, span));
+            self.runs.get_mut(id).live.push_back((seq, planned.mode.writes()));
+            self.sweeps.reserved += 1;
+            self.sweeps.waiting.push(seq);
+        }
+    }
+
+    /// Starts reserved intervals whose run is free for them.
+    pub(crate) fn start_reserved(&mut self) {
+        if self.poison.is_some() {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.sweeps.waiting);
+        let mut still = Vec::with_capacity(waiting.len());
+        for seq in waiting {
+            if !self.start(seq) {
+                still.push(seq);
+            }
+        }
+        self.sweeps.waiting = still;
+    }
+
+    /// Whether the interval left the state `Reserved`.
+    fn start(&mut self, seq: u64) -> bool {
+        if self.live.front().is_none_or(|front| seq < front.seq) {
+            return true;
+        }
+        let gate = self.sweeps.gate;
+        let interval = self.interval_mut(seq);
+        if interval.state() != State::Reserved {
+            return true;
+        }
+        let (id, mode, kind, placed) = (interval.run, interval.mode, interval.kind, interval.is_placed());
+        let state = self.runs.get(id);
+        if !state.may_start(seq, mode.writes()) {
+            return false;
+        }
+        let flushing = state.home.is_some_and(|home| home.flushing > 0);
+        let gated = placed && kind == Kind::Checkpointed && seq >= gate;
+        if mode.writes() && (flushing || gated) {
+            return false;
+        }
+        self.fetch(seq);
+        true
+    }
+
+    /// Ends a sweep that was not finished, and the one announced after it.
+    pub(crate) fn abort(&mut self) {
+        let base = self.sweeps.current.take().map(|active| active.base);
+        let next = self.sweeps.next.take().map(|active| active.base);
+        if let Some(base) = base.or(next) {
+            self.give_up_from(base);
+        }
+    }
+
+    /// Releases, unchanged, every interval from `base` on that the user did not release.
+    fn give_up_from(&mut self, base: u64) {
+        for seq in base.max(self.live.front().map_or(0, |i| i.seq))..self.sweeps.reserved {
+            if !self.interval_mut(seq).released {
+                self.release(seq, false);
+            }
+        }
+        self.free_front();
+    }
+}

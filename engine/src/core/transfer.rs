@@ -1,0 +1,157 @@
+//! Operations in flight: what each is for, how far it came, and how pages become transfers.
+
+use crate::format::Layout;
+use crate::format::layout::Side;
+use crate::id::Run;
+use crate::io::{FrameMut, FrameRef, Op, OpId};
+use crate::core::runs::RunId;
+
+/// Neighbouring pages that are neighbours on a volume too: one transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    /// The pages; a zero count for records of the store's own.
+    pub(crate) run: Run,
+    pub(crate) volume: u16,
+    /// Byte offset on the volume.
+    pub(crate) disk: u64,
+    /// Byte offset in the arena.
+    pub(crate) arena: u64,
+    pub(crate) bytes: u32,
+}
+
+/// Whom written bytes belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// A released interval of the window.
+    Interval(u64),
+    /// A placed run that a commit flushes.
+    Flush(RunId),
+}
+
+/// What an operation is for. The order of the variants of one path is the order in which they follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Disk to RAM.
+    Fetch { seq: u64 },
+    /// Checksums of fetched pages, compared with the table.
+    Verify { seq: u64 },
+    /// Checksums of pages about to be written.
+    Digest { owner: Owner },
+    /// RAM to disk.
+    Store { owner: Owner },
+    /// A part of the page table or of the note.
+    Table,
+    /// A superblock.
+    Super,
+    /// A sync of the running commit's phase.
+    Sync,
+}
+
+/// An operation known to the core.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    pub(crate) purpose: Purpose,
+    pub(crate) piece: Piece,
+    /// Bytes moved so far; a short transfer goes on from here.
+    pub(crate) done: u32,
+    /// Retries without progress.
+    pub(crate) stalls: u32,
+    /// Checksums for `Verify` and `Digest`; those of `Digest` stay for the `Store` that follows.
+    pub(crate) digests: Vec<u64>,
+    pub(crate) page_bytes: u32,
+}
+
+impl Transfer {
+    /// The operation for what is left to do.
+    pub(crate) fn op(&mut self) -> Op {
+        let offset = self.piece.arena + u64::from(self.done);
+        let bytes = self.piece.bytes - self.done;
+        let (volume, disk) = (self.piece.volume, self.piece.disk + u64::from(self.done));
+        match self.purpose {
+            Purpose::Fetch { .. } => Op::Read { volume, offset: disk, into: FrameMut::new(offset, bytes) },
+            Purpose::Store { .. } | Purpose::Table | Purpose::Super => {
+                Op::Write { volume, offset: disk, from: FrameRef::new(offset, bytes) }
+            }
+            Purpose::Sync => Op::Sync { volume },
+            Purpose::Verify { .. } | Purpose::Digest { .. } => Op::Hash {
+                from: FrameRef::new(offset, bytes),
+                page_bytes: self.page_bytes,
+                digests: std::mem::take(&mut self.digests),
+            },
+        }
+    }
+}
+
+/// Slots for operations; ids are reused only after the completion was taken.
+#[derive(Default)]
+pub(crate) struct Transfers {
+    slots: Vec<Option<Transfer>>,
+    free: Vec<u32>,
+}
+
+impl Transfers {
+    pub(crate) fn insert(&mut self, transfer: Transfer) -> OpId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        let place = &mut self.slots[slot as usize];
+        assert!(place.is_none(), "operation slot {slot} is taken");
+        *place = Some(transfer);
+        OpId(u64::from(slot))
+    }
+
+    pub(crate) fn get_mut(&mut self, id: OpId) -> &mut Transfer {
+        self.slots[id.0 as usize].as_mut().expect("a completion for an operation that is not in flight")
+    }
+
+    pub(crate) fn remove(&mut self, id: OpId) -> Transfer {
+        let transfer = self.slots[id.0 as usize].take().expect("a completion for an operation that is not in flight");
+        self.free.push(id.0 as u32);
+        transfer
+    }
+
+    /// Operations that exist.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// Cuts a run into pieces of at most `bytes_max` (at least a page). `side` chooses each page's extent; `None` leaves the
+/// page out.
+pub(crate) fn pieces(
+    layout: &Layout,
+    run: Run,
+    arena: u64,
+    bytes_max: u32,
+    mut side: impl FnMut(u32) -> Option<Side>,
+    mut out: impl FnMut(Piece),
+) {
+    let page_bytes = layout.page_bytes(run.region);
+    let mut open: Option<Piece> = None;
+    for page in run.first..run.end() {
+        let Some(side) = side(page) else {
+            open.take().map(&mut out);
+            continue;
+        };
+        let extent = layout.extent(run.region, page, side);
+        if let Some(piece) = open.as_mut()
+            && piece.volume == extent.volume
+            && piece.disk + u64::from(piece.bytes) == extent.offset
+            && piece.bytes + page_bytes <= bytes_max
+        {
+            piece.bytes += page_bytes;
+            piece.run.count += 1;
+            continue;
+        }
+        open.take().map(&mut out);
+        open = Some(Piece {
+            run: Run { region: run.region, first: page, count: 1 },
+            volume: extent.volume,
+            disk: extent.offset,
+            arena: arena + u64::from(page - run.first) * u64::from(page_bytes),
+            bytes: page_bytes,
+        });
+    }
+    open.map(out);
+}

@@ -1,0 +1,115 @@
+//! RAM to disk: released intervals with changed bytes, and placed runs at a commit.
+
+use super::Core;
+use crate::config::Kind;
+use crate::core::interval::State;
+use crate::core::runs::RunId;
+use crate::core::transfer::{Owner, Piece, Purpose, pieces};
+use crate::id::Run;
+use crate::io::{Io, OpId};
+
+impl<I: Io> Core<I> {
+    /// The user is done with an access.
+    pub(crate) fn release(&mut self, seq: u64, changed: bool) {
+        self.reached_by_release(seq);
+        let interval = self.interval_mut(seq);
+        assert!(!interval.released, "interval {seq} released twice");
+        interval.released = true;
+        let (id, mode) = (interval.run, interval.mode);
+        match interval.state() {
+            State::Ready if changed => {
+                assert!(mode.writes(), "interval {seq} was only read and comes back changed");
+                match self.runs.get_mut(id).home.as_mut() {
+                    Some(home) => {
+                        home.dirty = true;
+                        self.free(seq);
+                    }
+                    None => self.write_back(seq),
+                }
+            }
+            State::Fetching => {}
+            _ => self.free(seq),
+        }
+    }
+
+    fn reached_by_release(&mut self, seq: u64) {
+        if self.sweeps.cursor() <= seq && self.sweeps.is_current(seq) {
+            self.reached(seq);
+        }
+    }
+
+    fn write_back(&mut self, seq: u64) {
+        let held = self.commit.is_running() && self.interval_mut(seq).kind == Kind::Checkpointed;
+        if self.poison.is_some() {
+            return self.free(seq);
+        }
+        if held {
+            self.interval_mut(seq).become_state(State::Held);
+            return;
+        }
+        self.write_back_now(seq);
+    }
+
+    /// Starts the write-backs that waited for a commit.
+    pub(crate) fn write_back_held(&mut self) {
+        let held: Vec<u64> = self.live.iter().filter(|i| i.state() == State::Held).map(|i| i.seq).collect();
+        for seq in held {
+            self.write_back_now(seq);
+        }
+    }
+
+    fn write_back_now(&mut self, seq: u64) {
+        let interval = self.interval_mut(seq);
+        interval.become_state(State::Writing);
+        let (id, offset) = (interval.run, interval.offset);
+        let found = self.store_pieces(self.runs.get(id).run, offset);
+        self.interval_mut(seq).outstanding = found.len() as u32;
+        for piece in found {
+            self.enqueue(Purpose::Digest { owner: Owner::Interval(seq) }, piece);
+        }
+    }
+
+    fn store_pieces(&self, run: Run, arena: u64) -> Vec<Piece> {
+        let mut found = Vec::new();
+        let side = |page| Some(self.pages.target(&self.layout, run.region, page));
+        pieces(&self.layout, run, arena, self.transfer_bytes, side, |piece| found.push(piece));
+        found
+    }
+
+    /// Starts writing a placed run that is dirty. Writers of it wait until the last operation is done.
+    pub(crate) fn flush(&mut self, id: RunId) {
+        let state = self.runs.get(id);
+        let home = state.home.expect("only placed runs are flushed");
+        let found = self.store_pieces(state.run, home.offset);
+        let home = self.runs.get_mut(id).home.as_mut().expect("only placed runs are flushed");
+        home.dirty = false;
+        home.flushing = found.len() as u32;
+        for piece in found {
+            self.enqueue(Purpose::Digest { owner: Owner::Flush(id) }, piece);
+        }
+    }
+
+    /// A piece is on disk.
+    pub(crate) fn stored(&mut self, id: OpId, owner: Owner) {
+        let transfer = self.transfers.remove(id);
+        let run = transfer.piece.run;
+        assert_eq!(transfer.digests.len(), run.count as usize, "one checksum a page");
+        for (page, &checksum) in (run.first..run.end()).zip(&transfer.digests) {
+            self.pages.written(&self.layout, run.region, page, checksum);
+        }
+        match owner {
+            Owner::Interval(seq) => {
+                let interval = self.interval_mut(seq);
+                interval.outstanding -= 1;
+                if interval.outstanding == 0 {
+                    self.free(seq);
+                }
+            }
+            Owner::Flush(id) => {
+                let home = self.runs.get_mut(id).home.as_mut().expect("only placed runs are flushed");
+                home.flushing -= 1;
+                self.stats.commit_bytes += u64::from(transfer.piece.bytes);
+            }
+        }
+    }
+}

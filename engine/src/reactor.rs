@@ -1,0 +1,234 @@
+//! The one thread that steps the core, and the handle through which others talk to it.
+//!
+//! Commands go to the thread through a queue; events come back into a small shared state under a lock, with a condition
+//! variable for those who wait. A lease that is ready is taken from the shared state without asking the thread.
+
+use crate::core::{Command, Core, Event};
+use crate::error::Error;
+use crate::id::CommitId;
+use crate::io::{Io, Waker};
+use crate::stats::Stats;
+use crossbeam::channel::{Receiver, Sender, TryRecvError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The longest sleep of the thread; the waker ends it earlier whenever there is something to do.
+const PARK: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+struct State {
+    ready: BTreeMap<u64, Result<(u64, u64), Error>>,
+    placed: Option<Result<(), Error>>,
+    begun: Option<Result<u64, Error>>,
+    committing: bool,
+    commit_refused: Option<Error>,
+    committed: Option<(CommitId, Vec<u8>)>,
+    poison: Option<String>,
+    closed: bool,
+    stats: Stats,
+    waits: u64,
+    wait_ns: u64,
+}
+
+impl State {
+    fn alive(&self) -> Result<(), Error> {
+        match &self.poison {
+            Some(first) => Err(Error::Poisoned { first: first.clone() }),
+            None if self.closed => Err(Error::Closed),
+            None => Ok(()),
+        }
+    }
+
+    fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Placed(answer) => self.placed = Some(answer),
+            Event::Begun(answer) => self.begun = Some(answer),
+            Event::Ready { seq, offset, bytes } => {
+                self.ready.insert(seq, Ok((offset, bytes)));
+            }
+            Event::Failed { seq, error } => {
+                self.ready.insert(seq, Err(error));
+            }
+            Event::Committed { commit, note } => {
+                self.committed = Some((commit, note));
+                self.committing = false;
+            }
+            Event::CommitRefused(error) => {
+                self.commit_refused = Some(error);
+                self.committing = false;
+            }
+            Event::Poisoned { first } => self.poison = Some(first),
+        }
+    }
+}
+
+/// The users' end.
+pub(crate) struct Handle {
+    state: Mutex<State>,
+    changed: Condvar,
+    commands: Sender<Option<Command>>,
+    waker: Waker,
+}
+
+impl Handle {
+    pub(crate) fn new(waker: Waker, committed: Option<(CommitId, Vec<u8>)>) -> (Arc<Handle>, Receiver<Option<Command>>) {
+        let (commands, receiver) = crossbeam::channel::unbounded();
+        let state = State { committed, ..State::default() };
+        (Arc::new(Handle { state: Mutex::new(state), changed: Condvar::new(), commands, waker }), receiver)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn send(&self, command: Command) {
+        // A closed channel means that the thread is gone; waiting for the answer says so.
+        let _ = self.commands.send(Some(command));
+        self.waker.wake();
+    }
+
+    /// Waits until `take` finds its answer, or the engine is poisoned or closed.
+    fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = take(&mut state) {
+                return Ok(found);
+            }
+            state.alive()?;
+            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn place(&self, command: Command) -> Result<(), Error> {
+        self.send(command);
+        self.wait(|state| state.placed.take())?
+    }
+
+    pub(crate) fn begin(&self, command: Command) -> Result<u64, Error> {
+        self.send(command);
+        self.wait(|state| state.begun.take())?
+    }
+
+    /// The bytes of an access, as soon as they are there.
+    pub(crate) fn take(&self, seq: u64) -> Result<(u64, u64), Error> {
+        {
+            let mut state = self.lock();
+            state.alive()?;
+            if let Some(ready) = state.ready.remove(&seq) {
+                return ready;
+            }
+        }
+        let start = Instant::now();
+        self.send(Command::Reached { seq });
+        let taken = self.wait(|state| state.ready.remove(&seq))?;
+        let mut state = self.lock();
+        state.waits += 1;
+        state.wait_ns += start.elapsed().as_nanos() as u64;
+        taken
+    }
+
+    pub(crate) fn release(&self, seq: u64, changed: bool) {
+        self.send(Command::Release { seq, changed });
+    }
+
+    /// Passes over an access: what was published for it is forgotten.
+    pub(crate) fn pass(&self, seq: u64) {
+        self.lock().ready.remove(&seq);
+        self.release(seq, false);
+    }
+
+    /// Starts a commit once an earlier one is durable.
+    pub(crate) fn commit_start(&self, note: &[u8]) -> Result<(), Error> {
+        self.wait_committed()?;
+        self.lock().committing = true;
+        self.send(Command::Commit { note: note.to_vec() });
+        Ok(())
+    }
+
+    /// Waits for the commit being made, if one is.
+    pub(crate) fn wait_committed(&self) -> Result<Option<CommitId>, Error> {
+        self.wait(|state| (!state.committing).then(|| state.commit_refused.take()))?
+            .map_or_else(|| Ok(self.committed().map(|(commit, _)| commit)), Err)
+    }
+
+    pub(crate) fn committed(&self) -> Option<(CommitId, Vec<u8>)> {
+        self.lock().committed.clone()
+    }
+
+    pub(crate) fn end(&self, command: Command) -> Result<(), Error> {
+        self.send(command);
+        self.lock().alive()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let state = self.lock();
+        Stats { waits: state.waits, wait_ns: state.wait_ns, ..state.stats }
+    }
+
+    /// Asks the thread to stop.
+    pub(crate) fn stop(&self) {
+        let _ = self.commands.send(None);
+        self.waker.wake();
+    }
+
+    /// Tells everybody who waits that the thread is gone.
+    pub(crate) fn closed(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Runs `core` until it is told to stop and nothing is in flight.
+pub(crate) fn run<I: Io>(mut core: Core<I>, handle: &Handle, commands: &Receiver<Option<Command>>) {
+    let mut stopping = false;
+    loop {
+        let mut took = false;
+        loop {
+            match commands.try_recv() {
+                Ok(Some(command)) => core.command(command),
+                Ok(None) | Err(TryRecvError::Disconnected) => stopping = true,
+                Err(TryRecvError::Empty) => break,
+            }
+            took = true;
+            if stopping {
+                break;
+            }
+        }
+        core.step();
+        publish(&mut core, handle);
+        if stopping && core.is_idle() {
+            return;
+        }
+        if !took {
+            core.park(PARK);
+        }
+    }
+}
+
+fn publish<I: Io>(core: &mut Core<I>, handle: &Handle) {
+    let mut told = false;
+    let mut state = handle.lock();
+    while let Some(event) = core.next_event() {
+        state.take_in(event);
+        told = true;
+    }
+    state.stats = core.stats();
+    drop(state);
+    if told {
+        handle.changed.notify_all();
+    }
+}
+
+/// The thread, joined when the engine is dropped.
+pub(crate) struct Reactor(pub(crate) Option<JoinHandle<()>>);
+
+impl Reactor {
+    pub(crate) fn join(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // A panic of the thread was printed by it and closed the handle; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
