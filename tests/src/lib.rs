@@ -2,8 +2,10 @@
 //! driving the trainer and the command. Not a library for anyone else.
 
 pub mod case;
+pub mod command;
 pub mod forward;
 pub mod numbers;
+pub mod rig;
 pub mod rust_text;
 pub mod small;
 pub mod tensors;

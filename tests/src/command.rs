@@ -1,0 +1,164 @@
+//! Running the command in child processes, in a folder of their own, and reading what it leaves behind.
+
+use crate::small::Small;
+use crate::tensors::Tensors;
+use mt_trainer::batch::{Batch, MicroBatch, NO_TARGET};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A folder for one test, gone at its end, and the program under test.
+pub struct Place {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// What was run, for messages.
+    pub line: String,
+    /// Exit code; None if a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Place {
+    /// A fresh folder for runs of `program`.
+    pub fn new(program: &str) -> Place {
+        Place { folder: tempfile::tempdir().expect("a temporary folder"), program: PathBuf::from(program) }
+    }
+
+    /// The path of a name in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("the folder can be made");
+        std::fs::write(&path, content).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        path
+    }
+
+    /// Reads a file as text.
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// Writes a model folder.
+    pub fn model(&self, name: &str, model: &Small) -> PathBuf {
+        model.write(&self.path(name));
+        self.path(name)
+    }
+
+    /// The command with these words, split at white space; paths are relative to the folder.
+    pub fn command(&self, words: &str) -> Command {
+        self.command_of(&self.program, words.split_whitespace())
+    }
+
+    /// The command under another program, `wrapper`, that gets it as its arguments.
+    pub fn wrapped(&self, wrapper: &str, words: &str) -> Command {
+        let words = [self.program.as_os_str()].into_iter().chain(words.split_whitespace().map(OsStr::new));
+        self.command_of(Path::new(wrapper), words)
+    }
+
+    fn command_of(&self, program: &Path, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+        let mut command = Command::new(program);
+        command.args(words).current_dir(self.folder.path()).stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+        command
+    }
+
+    /// Runs the command to its end.
+    pub fn run(&self, words: &str) -> Finished {
+        finish(self.command(words))
+    }
+
+    /// Runs the command, which must succeed.
+    pub fn ok(&self, words: &str) -> Finished {
+        let done = self.run(words);
+        assert_eq!(done.code, Some(0), "{done}");
+        done
+    }
+
+    /// Runs the command, which must be refused with this exit code and a message that holds each of the parts.
+    pub fn refused(&self, words: &str, code: i32, parts: &[&str]) -> Finished {
+        let done = self.run(words);
+        assert_eq!(done.code, Some(code), "{done}");
+        for part in parts {
+            assert!(done.err.contains(part), "the message does not say {part:?}: {done}");
+        }
+        assert!(!done.err.contains("panicked"), "{done}");
+        done
+    }
+
+    /// Starts the command and leaves it running; its output is thrown away.
+    pub fn start(&self, words: &str) -> Child {
+        let mut command = self.command(words);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts")
+    }
+
+    /// The lines of a run's `metrics.jsonl`.
+    pub fn metrics(&self, run: &str) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap_or_default();
+        text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect()
+    }
+
+    /// The losses of a run, in order of steps, as they were printed.
+    pub fn losses(&self, run: &str) -> Vec<f64> {
+        self.metrics(run).iter().map(|m| m["loss"].as_f64().expect("a loss")).collect()
+    }
+
+    /// Exports a run in f32 and reads the weights.
+    pub fn weights(&self, run: &str) -> Tensors {
+        let out = format!("{run}-weights");
+        let _ = std::fs::remove_dir_all(self.path(&out));
+        self.ok(&format!("export {run} --out {out}"));
+        Tensors::read_model(&self.path(&out))
+    }
+
+    /// Bytes of all files below a folder of the place.
+    pub fn bytes(&self, name: &str) -> u64 {
+        fn below(path: &Path) -> u64 {
+            let Ok(entries) = std::fs::read_dir(path) else { return 0 };
+            let size = |e: std::fs::DirEntry| match e.metadata() {
+                Ok(m) if m.is_dir() => below(&e.path()),
+                Ok(m) => m.len(),
+                Err(_) => 0,
+            };
+            entries.flatten().map(size).sum()
+        }
+        below(&self.path(name))
+    }
+}
+
+/// Runs a command to its end.
+pub fn finish(mut command: Command) -> Finished {
+    let line = format!("{command:?}");
+    let output = command.output().expect("the program starts");
+    Finished {
+        line,
+        code: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl std::fmt::Display for Finished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}\nexit code {:?}\n--- out\n{}\n--- err\n{}", self.line, self.code, self.out, self.err)
+    }
+}
+
+/// Rows `first..first + rows` of a text whose bytes are its ids, as one micro-batch.
+pub fn byte_batch(text: &[u8], first: usize, rows: usize, seq: usize) -> Batch {
+    let ids: Vec<u32> = text[first * seq..][..rows * seq].iter().map(|&b| u32::from(b)).collect();
+    let targets = ids.chunks(seq).flat_map(|row| row[1..].iter().copied().chain([NO_TARGET])).collect();
+    let positions = (0..rows).flat_map(|_| 0..seq as u32).collect();
+    Batch { micro: vec![MicroBatch { rows, seq, ids, targets, positions, document: vec![0; rows * seq] }] }
+}

@@ -1,0 +1,158 @@
+//! The trainer on a store of its own, set up in many ways: everything in RAM, with the smallest budget that is accepted,
+//! with the smallest pages, reopened. Golden cases, placement and numerics run on it.
+
+use crate::tensors::Tensors;
+use mt_engine::{Config, Engine, Profile};
+use mt_kernels::Cpu;
+use mt_trainer::batch::{Batch, MicroBatch};
+use mt_trainer::checkpoint::{Source, State, import};
+use mt_trainer::model::{Manifest, ModelConfig};
+use mt_trainer::settings::Recompute;
+use mt_trainer::step::{Hyper, Options, Outcome, Prepared, Shapes, Trainer, prepare};
+use mt_trainer::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// How a run is laid out. None of it may change a number.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Elements of a page; None: chosen by the trainer.
+    pub page: Option<usize>,
+    /// CPU threads.
+    pub threads: usize,
+    /// What is kept for backward.
+    pub recompute: Recompute,
+    /// The update that runs in backward; only without clipping.
+    pub fused_backward: bool,
+    /// Folder of the store; None: no disk at all.
+    pub store: Option<PathBuf>,
+    /// RAM in bytes; None: all that is wanted.
+    pub budget: Option<u64>,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup { page: None, threads: 2, recompute: Recompute::Auto, fused_backward: false, store: None, budget: None }
+    }
+}
+
+/// What is trained: a model folder and the shape of the batches.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Configuration.
+    pub config: ModelConfig,
+    /// Folder with the weights.
+    pub dir: PathBuf,
+    /// Rows of each micro-batch.
+    pub micro_rows: Vec<usize>,
+    /// Tokens of a row.
+    pub seq: usize,
+    /// AdamW's constants and the clipping limit.
+    pub hyper: Hyper,
+}
+
+/// A trainer, ready to step.
+pub struct Rig {
+    trainer: Trainer,
+}
+
+impl Job {
+    fn shapes(&self) -> Shapes {
+        let rows = self.micro_rows.iter().copied().max().expect("a micro-batch");
+        Shapes { rows_per_micro: rows, micro_rows: self.micro_rows.clone(), seq: self.seq }
+    }
+
+    fn options(&self, setup: &Setup) -> Options {
+        Options {
+            recompute: setup.recompute,
+            fused_backward: setup.fused_backward,
+            durable: setup.store.is_some(),
+            has_disk: setup.store.is_some(),
+            page_elements: setup.page,
+            sweeps_per_commit: u32::from(setup.store.is_some()),
+            threads: setup.threads,
+            profile: Profile::default(),
+            prefetch_intervals_max: None,
+            budget_bytes: setup.budget,
+            disk_bytes: u64::MAX,
+        }
+    }
+
+    fn prepare(&self, setup: &Setup) -> Result<Prepared> {
+        prepare(&self.config, &Manifest::new(&self.config), &self.shapes(), &self.options(setup))
+    }
+
+    /// The smallest budget that is accepted with this set-up.
+    pub fn smallest_budget(&self, setup: &Setup) -> u64 {
+        let mut budget = 1;
+        loop {
+            let tried = Setup { budget: Some(budget), ..setup.clone() };
+            match self.prepare(&tried) {
+                Ok(_) => return budget,
+                Err(Error::DoesNotFit { need_bytes, .. }) => {
+                    assert!(need_bytes > budget, "a refusal asks for more than was given");
+                    budget = need_bytes;
+                }
+                Err(other) => panic!("the job is sound: {other}"),
+            }
+        }
+    }
+
+    /// Creates a store (or an engine without one) and imports the weights.
+    ///
+    /// # Errors
+    /// The trainer's and the engine's.
+    pub fn begin(&self, setup: &Setup) -> Result<Rig> {
+        let manifest = Manifest::new(&self.config);
+        let prepared = self.prepare(setup)?;
+        let regions = prepared.regions();
+        let engine = Engine::create(engine_config(setup, &prepared), &regions)?;
+        engine.place(prepared.residency(), prepared.spilled())?;
+        let source = Source::open(&self.dir, &self.config, &manifest, 0)?;
+        let cpu = Cpu::new(setup.threads);
+        let state = State {
+            engine: &engine,
+            manifest: &manifest,
+            layout: &prepared.layout,
+            residency: prepared.residency(),
+            host_bytes: prepared.host_bytes,
+            has_disk: setup.store.is_some(),
+        };
+        import(&state, &source, &cpu, &mut |_, _| ())?;
+        if setup.store.is_some() {
+            engine.commit(b"0")?;
+        }
+        Ok(Rig {
+            trainer: Trainer::new(engine, self.config.clone(), manifest, prepared, self.shapes(), cpu, self.hyper, 0),
+        })
+    }
+
+    /// Opens the store of `setup` at its last commit, whose note is the number of completed steps.
+    ///
+    /// # Errors
+    /// The trainer's and the engine's.
+    pub fn resume(&self, setup: &Setup) -> Result<Rig> {
+        let manifest = Manifest::new(&self.config);
+        let prepared = self.prepare(setup)?;
+        let engine = Engine::open(engine_config(setup, &prepared))?;
+        let (_, note) = engine.committed().expect("the store has a commit");
+        let steps = std::str::from_utf8(&note).ok().and_then(|n| n.parse().ok()).expect("the note is a number");
+        engine.place(prepared.residency(), prepared.spilled())?;
+        let cpu = Cpu::new(setup.threads);
+        Ok(Rig {
+            trainer: Trainer::new(
+                engine,
+                self.config.clone(),
+                manifest,
+                prepared,
+                self.shapes(),
+                cpu,
+                self.hyper,
+                steps,
+            ),
+        })
+    }
+}
+
+fn engine_config(setup: &Setup, prepared: &Prepared) -> Config {
+    Config::new(setup.store.iter().cloned().collect(), prepared.host_bytes)
+}

@@ -1,0 +1,161 @@
+//! Runs that are killed, and two processes on one store (D07). `MT_KILL_ROUNDS` sets the number of kill -9 rounds
+//! (default 4; 20 for the full run).
+
+use mt_tests::command::Place;
+use mt_tests::small::{self, Normal, Small};
+use std::time::{Duration, Instant};
+
+const MT: &str = env!("CARGO_BIN_EXE_mt-under-test");
+const STEPS: usize = 24;
+
+fn place() -> Place {
+    let place = Place::new(MT);
+    place.model("m", &Small::m0(1));
+    place.write("t.txt", small::text(1, 20_000));
+    place
+}
+
+fn train(run: &str, steps: usize) -> String {
+    format!(
+        "train --model m --data t.txt --seq-len 64 --batch 4 --micro-batch 2 --lr 1e-3 --warmup 2 --threads 2 --ram 24MiB \
+         --checkpoint-every 2 --steps {steps} --run {run}"
+    )
+}
+
+fn rounds() -> usize {
+    std::env::var("MT_KILL_ROUNDS").map_or(4, |r| r.parse().expect("MT_KILL_ROUNDS is a number"))
+}
+
+/// Starts the command, kills it after the delay, and says whether it had ended by itself.
+fn killed(place: &Place, words: &str, delay: Duration) -> bool {
+    let mut child = place.start(words);
+    std::thread::sleep(delay);
+    let ended = child.try_wait().expect("the child can be waited for").is_some();
+    child.kill().expect("a child of ours can be killed");
+    child.wait().expect("the child ends");
+    ended
+}
+
+/// Brings a run that was killed at any moment to its end: resumes it, or starts it if it was killed before the folder
+/// was one.
+fn complete(place: &Place, run: &str) {
+    let words =
+        if place.path(run).join("settings.toml").exists() { format!("resume {run}") } else { train(run, STEPS) };
+    place.ok(&words);
+}
+
+#[test]
+fn a_killed_run_resumes_to_the_very_same_weights() {
+    let place = place();
+    let started = Instant::now();
+    place.ok(&train("whole", STEPS));
+    let took = started.elapsed();
+    let (losses, weights) = (place.losses("whole"), place.weights("whole"));
+    let mut random = Normal::new(20);
+    for round in 0..rounds() {
+        let run = format!("k{round}");
+        let mut words = train(&run, STEPS);
+        let mut kills = 0;
+        // Every round: killed during the run, and now and then once more during the resume.
+        loop {
+            let delay = took.mul_f64(random.uniform());
+            if killed(&place, &words, delay) || kills == 2 {
+                break;
+            }
+            kills += 1;
+            if !place.path(&run).join("settings.toml").exists() {
+                continue;
+            }
+            words = format!("resume {run}");
+            if random.below(2) == 0 {
+                break;
+            }
+        }
+        complete(&place, &run);
+        place.ok(&format!("verify {run}"));
+        assert_eq!(place.losses(&run), losses, "round {round}: losses");
+        assert!(place.weights(&run).bits() == weights.bits(), "round {round}: weights after {kills} kills");
+        std::fs::remove_dir_all(place.path(&run)).expect("the run can be deleted");
+    }
+}
+
+#[test]
+fn a_run_killed_before_its_first_commit_imports_again() {
+    let place = place();
+    place.model("big", &Small::with(4, serde_json::json!({"num_hidden_layers": 24, "vocab_size": 4096})));
+    let words = train("r", 2).replace("--model m", "--model big").replace("--ram 24MiB", "--ram 200MiB");
+    let mut child = place.start(&words);
+    let started = Instant::now();
+    while !place.path("r/store/volume.mt").exists() && started.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    child.kill().expect("a child of ours can be killed");
+    child.wait().expect("the child ends");
+    let resumed = place.ok("resume r");
+    let said = format!("{}{}", resumed.out, resumed.err);
+    assert!(said.contains("no commit yet, importing again") || place.metrics("r").len() == 2, "{resumed}");
+    assert_eq!(place.metrics("r").len(), 2);
+}
+
+#[test]
+fn a_store_in_use_is_refused_and_the_owner_named() {
+    let place = place();
+    let mut child = place.start(&format!("{} --store s", train("long", 100_000)));
+    let started = Instant::now();
+    while place.metrics("long").is_empty() && started.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = child.id().to_string();
+    place.refused(&format!("{} --store s", train("other", 2)), 2, &[&pid]);
+    place.refused("resume long", 2, &[&pid]);
+    assert!(place.path("long/settings.toml").exists(), "a refusal leaves the run alone");
+    child.kill().expect("a child of ours can be killed");
+    child.wait().expect("the child ends");
+    place.ok("verify long");
+    let stop = place.metrics("long").len() + 2;
+    let resumed = place.run(&format!("resume long --stop-at {stop}"));
+    assert!(matches!(resumed.code, Some(0 | 130)), "the lock of a dead process does not hold: {resumed}");
+}
+
+#[test]
+fn starting_and_stopping_does_not_grow_the_store_and_foreign_files_stay() {
+    let place = place();
+    place.write("s/mine.txt", "keep me");
+    let stopped = place.run(&format!("{} --store s --stop-at 1", train("r", 100)));
+    assert!(matches!(stopped.code, Some(0 | 130)), "{stopped}");
+    let size = place.bytes("s");
+    for cycle in 2..8 {
+        if cycle % 3 == 0 {
+            killed(&place, "resume r", Duration::from_millis(60 * cycle));
+        }
+        let stopped = place.run(&format!("resume r --stop-at {}", 10 * cycle));
+        assert!(matches!(stopped.code, Some(0 | 130)), "{stopped}");
+        assert_eq!(place.bytes("s"), size, "cycle {cycle}");
+    }
+    assert_eq!(place.read("s/mine.txt"), "keep me");
+    place.ok("rm r --yes");
+    assert_eq!(place.read("s/mine.txt"), "keep me");
+}
+
+#[test]
+fn a_store_path_that_is_too_long_is_refused() {
+    let place = place();
+    let long = ["x"; 15].map(|c| c.repeat(200)).join("/");
+    let done = place.run(&format!("{} --store {long}/{long}", train("r", 1)));
+    assert!(matches!(done.code, Some(2 | 4)), "{done}");
+    assert!(done.err.contains("xxx") && !done.err.contains("panicked"), "{done}");
+}
+
+#[test]
+fn a_store_of_another_run_is_not_taken() {
+    let place = place();
+    place.ok(&format!("{} --store s", train("first", 2)));
+    place.refused(&format!("{} --store s", train("second", 2)), 2, &["s"]);
+    place.ok("verify first");
+    place.ok(&format!("{} --store s2", train("third", 2)));
+    std::fs::rename(place.path("s"), place.path("old")).expect("the store can be moved");
+    std::fs::rename(place.path("s2"), place.path("s")).expect("the store can be moved");
+    let swapped = place.run("verify first");
+    assert!(matches!(swapped.code, Some(2 | 4)), "another run's store is not read as this one's: {swapped}");
+    place.ok(&format!("resume first --store {}={}", place.path("s").display(), place.path("old").display()));
+}

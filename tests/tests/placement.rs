@@ -1,0 +1,163 @@
+//! Results do not depend on where bytes live: the five golden models give bit-identical losses and weights with
+//! everything in RAM, with the smallest accepted budget on a store, with the smallest pages, with one and two threads,
+//! with and without recomputation, and when they are stopped after step 3 and resumed.
+
+use mt_tests::case::{Case, REQUIRED};
+use mt_tests::rig::{Job, Rig, Setup};
+use mt_tests::tensors::Tensors;
+use mt_trainer::batch::Batch;
+use mt_trainer::model::ModelConfig;
+use mt_trainer::settings::Recompute;
+use mt_trainer::step::Hyper;
+
+const STEPS: u64 = 6;
+const SMALLEST_PAGE: usize = 2_048;
+
+/// Bits of every loss, and the weights at the end.
+struct Trace {
+    losses: Vec<u64>,
+    norms: Vec<Option<u64>>,
+    weights: Tensors,
+}
+
+fn case(name: &str, clip: Option<f64>) -> (Case, Job) {
+    let case = Case::named(name);
+    let config = ModelConfig::read(&case.dir.join("config.json")).expect("the five are supported");
+    let hyper = Hyper { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1, max_grad_norm: clip };
+    let micro_rows = case.micro.iter().map(|m| m.batch.rows).collect();
+    let job = Job { config, dir: case.dir.clone(), micro_rows, seq: case.micro[0].batch.seq, hyper };
+    (case, job)
+}
+
+fn steps(rig: &mut Rig, case: &Case, range: std::ops::RangeInclusive<u64>, trace: &mut Trace) {
+    let (rates, batch): (_, Batch) = (case.learning_rate(), case.batch());
+    for step in range {
+        let outcome = rig.step(&batch, rates.at(step)).expect("the step runs");
+        trace.losses.push(outcome.loss.to_bits());
+        trace.norms.push(outcome.grad_norm.map(f64::to_bits));
+    }
+}
+
+fn trace(case: &Case, job: &Job, setup: &Setup) -> Trace {
+    let mut rig = job.begin(setup).expect("the set-up is sound");
+    let mut trace = Trace { losses: Vec::new(), norms: Vec::new(), weights: Tensors::default() };
+    steps(&mut rig, case, 1..=STEPS, &mut trace);
+    rig.flush(None).expect("the last update runs");
+    trace.weights = rig.weights().expect("the weights can be read");
+    trace
+}
+
+fn same(what: &str, found: &Trace, expected: &Trace) {
+    assert_eq!(found.losses, expected.losses, "{what}: losses");
+    assert_eq!(found.norms, expected.norms, "{what}: norms");
+    assert!(found.weights.bits() == expected.weights.bits(), "{what}: weights");
+}
+
+/// A store in a fresh folder with the smallest budget that is accepted.
+fn streamed(job: &Job, base: &Setup) -> (tempfile::TempDir, Setup) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let setup = Setup { store: Some(folder.path().join("store")), ..base.clone() };
+    let budget = Some(job.smallest_budget(&setup));
+    (folder, Setup { budget, ..setup })
+}
+
+#[test]
+fn threads_pages_budgets_and_recomputation_do_not_change_a_bit() {
+    for name in REQUIRED {
+        let (case, job) = case(name, Some(1.0));
+        let base = trace(&case, &job, &Setup::default());
+        assert!(base.norms.iter().all(Option::is_some), "clipping needs the norm");
+        let one = Setup { threads: 1, ..Setup::default() };
+        same(&format!("{name}, one thread"), &trace(&case, &job, &one), &base);
+        for recompute in [Recompute::All, Recompute::None] {
+            let setup = Setup { recompute, ..Setup::default() };
+            same(&format!("{name}, recompute {recompute:?}"), &trace(&case, &job, &setup), &base);
+        }
+        for page in [None, Some(SMALLEST_PAGE), Some(16_384)] {
+            let setup = Setup { page, ..Setup::default() };
+            same(&format!("{name}, pages {page:?}"), &trace(&case, &job, &setup), &base);
+            let (_folder, setup) = streamed(&job, &setup);
+            same(&format!("{name}, pages {page:?} streamed in {:?}", setup.budget), &trace(&case, &job, &setup), &base);
+        }
+        let (_folder, setup) = streamed(&job, &Setup { page: Some(SMALLEST_PAGE), threads: 1, ..Setup::default() });
+        let roomy = Setup { budget: setup.budget.map(|b| b * 2), ..setup };
+        same(&format!("{name}, twice the smallest budget, one thread"), &trace(&case, &job, &roomy), &base);
+    }
+}
+
+#[test]
+fn the_smallest_budget_streams() {
+    let (case, job) = case("llama-gqa", Some(1.0));
+    let (_folder, setup) = streamed(&job, &Setup { page: Some(SMALLEST_PAGE), ..Setup::default() });
+    let mut rig = job.begin(&setup).expect("the set-up is sound");
+    let before = rig.stats();
+    rig.step(&case.batch(), 1e-3).expect("the step runs");
+    rig.step(&case.batch(), 1e-3).expect("the step runs");
+    let moved = rig.stats();
+    let state = 12 * mt_trainer::model::Manifest::new(&job.config).elements();
+    assert!(setup.budget.expect("set") < state, "the budget is smaller than the state");
+    assert!(moved.disk_read_bytes - before.disk_read_bytes > state, "pages are read in every step");
+    assert!(moved.disk_write_bytes > before.disk_write_bytes, "and written");
+}
+
+#[test]
+fn a_run_stopped_after_step_3_and_resumed_does_not_change_a_bit() {
+    for name in REQUIRED {
+        let (case, job) = case(name, Some(1.0));
+        let base = trace(&case, &job, &Setup::default());
+        for page in [None, Some(SMALLEST_PAGE)] {
+            let (_folder, setup) = streamed(&job, &Setup { page, ..Setup::default() });
+            let mut rig = job.begin(&setup).expect("the set-up is sound");
+            let mut found = Trace { losses: Vec::new(), norms: Vec::new(), weights: Tensors::default() };
+            steps(&mut rig, &case, 1..=3, &mut found);
+            rig.flush(Some(b"3")).expect("the commit is made");
+            rig.close().expect("the store closes");
+            let resumed = Setup { threads: 1, budget: None, ..setup };
+            let mut rig = job.resume(&resumed).expect("the store opens");
+            steps(&mut rig, &case, 4..=STEPS, &mut found);
+            rig.flush(None).expect("the last update runs");
+            found.weights = rig.weights().expect("the weights can be read");
+            same(&format!("{name}, pages {page:?}, resumed"), &found, &base);
+        }
+    }
+}
+
+#[test]
+fn a_commit_in_the_middle_of_a_run_does_not_change_a_bit_and_can_be_resumed() {
+    let (case, job) = case("qwen2-bias", Some(1.0));
+    let base = trace(&case, &job, &Setup::default());
+    let (_folder, setup) = streamed(&job, &Setup { page: Some(SMALLEST_PAGE), ..Setup::default() });
+    let mut rig = job.begin(&setup).expect("the set-up is sound");
+    let (rates, batch) = (case.learning_rate(), case.batch());
+    for step in 1..=5 {
+        // The mark of step N lies in the forward of step N + 1.
+        let note = (step - 1).to_string();
+        let commit = (step > 1 && step % 2 == 1).then_some(note.as_bytes());
+        let outcome = rig.step_committing(&batch, rates.at(step), commit).expect("the step runs");
+        assert_eq!(outcome.loss.to_bits(), base.losses[step as usize - 1], "step {step}");
+    }
+    rig.close().expect("the store closes");
+    let mut rig = job.resume(&setup).expect("the store opens");
+    let mut found =
+        Trace { losses: base.losses[..4].to_vec(), norms: base.norms[..4].to_vec(), weights: Tensors::default() };
+    steps(&mut rig, &case, 5..=STEPS, &mut found);
+    rig.flush(None).expect("the last update runs");
+    found.weights = rig.weights().expect("the weights can be read");
+    same("resumed at the commit of step 4", &found, &base);
+}
+
+#[test]
+fn the_two_update_schedules_give_the_same_bits_without_clipping() {
+    for name in ["llama-gqa", "llama3-rope-tied"] {
+        let (case, job) = case(name, None);
+        let base = trace(&case, &job, &Setup::default());
+        let fused = Setup { fused_backward: true, page: Some(SMALLEST_PAGE), ..Setup::default() };
+        let found = trace(&case, &job, &fused);
+        assert_eq!(found.losses, base.losses, "{name}: losses");
+        assert!(found.weights.bits() == base.weights.bits(), "{name}: weights");
+        let (_folder, setup) = streamed(&job, &fused);
+        let found = trace(&case, &job, &setup);
+        assert_eq!(found.losses, base.losses, "{name}, streamed: losses");
+        assert!(found.weights.bits() == base.weights.bits(), "{name}, streamed: weights");
+    }
+}
