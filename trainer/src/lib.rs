@@ -1,8 +1,11 @@
 //! Training on top of the page engine: models, data, optimizer, schedules.
 
 pub mod batch;
+pub mod block;
+mod carve;
 pub mod checkpoint;
 pub mod data;
+pub mod default_model;
 pub mod error;
 pub mod layout;
 pub mod lr;
