@@ -260,10 +260,8 @@ impl<'a> Model<'a> {
             self.arriving.pop_front();
             self.stage[interval] = Stage::Ready;
         }
-        if let Some(write) = pop_moved(&mut self.writes) {
-            if let Some(interval) = write.interval {
-                self.free(interval);
-            }
+        if let Some(interval) = pop_moved(&mut self.writes).and_then(|write| write.interval) {
+            self.free(interval);
         }
     }
 }

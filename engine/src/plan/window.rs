@@ -2,24 +2,25 @@
 //!
 //! # What the executor does
 //! Streamed intervals take spans of a ring of `W` bytes in schedule order. A span of `s` bytes at position `p` that would
-//! pass the end (`p + s > W`) begins at 0 instead, and the `W - p < s` bytes skipped count as taken with it. Spans are
-//! freed in the order they were taken, each once it is released and written back. The user takes accesses in schedule
-//! order and gives each lease back at its release node.
+//! pass the end (`p + s > W`) begins at 0 instead, and the `W - p < s` bytes skipped count as taken with it. Intervals
+//! leave in the order of their accesses, each once it is released and written back, and a streamed one gives its span
+//! back then. Placed intervals stand in the same queue: they take no span, but one that is held keeps those behind it.
+//! The user takes accesses in schedule order and gives each lease back at its release node.
 //!
 //! # Why a window of the needed size cannot deadlock
 //! Only a user who waits for an access can be stuck: while nobody waits, the schedule advances, and write-backs and
-//! fetches of reserved spans end by themselves. Let the user wait for streamed access i. Let o be the oldest streamed
+//! fetches of intervals that have their spans end by themselves. Let the user wait for access i. Let o be the oldest
 //! interval with a release node >= i's node. Everything before o is released already (a release node before i's node
-//! has been passed), so it is written back and freed, and nothing before o is in the ring. If i has its span, its fetch
+//! has been passed), so it is written back and leaves; nothing before o is in the ring. If i has its place, its fetch
 //! ends: the one thing that it may wait for, an earlier interval of the same run, is released by then (`validate` refuses
-//! two live uses of a run) and written back. If not, spans are taken in order, so the ring holds o..i-1 at most, and we
-//! show that o..=i fit. Let S be the sum of their sizes and L the largest size; the needed window has W >= S + L.
-//! Count positions without wrapping them around, from the beginning of what o took. Skipped bytes lie before a multiple
-//! of W. After the first such multiple at most S bytes are taken without skipping, and S <= W - L leaves room for one
-//! more span before the next multiple; so at most one span of o..=i skips, it skips fewer than L bytes, and all of o..=i
-//! take less than S + L <= W bytes from the beginning of o. That span is free: i gets it. The same holds where o itself
-//! skipped. The argument never uses where in the ring o begins, so it holds in every sweep of a cyclic schedule, with
-//! all intervals of the sweep before released.
+//! two live uses of a run) and written back. If not, places are taken in order, so the ring holds streamed intervals of
+//! o..i-1 at most, and we show that those of o..=i fit. Let S be the sum of their sizes and L the largest size that
+//! streams; the needed window has W >= S + L. Count positions without wrapping them around, from the beginning of what
+//! the first of them took. Skipped bytes lie before a multiple of W. After the first such multiple at most S bytes are
+//! taken without skipping, and S <= W - L leaves room for one more span before the next multiple; so at most one of the
+//! spans skips, it skips fewer than L bytes, and all of them take less than S + L <= W bytes. So i gets its span. The
+//! argument never uses where in the ring the first span begins, so it holds in every sweep of a cyclic schedule, with all
+//! intervals of the sweep before released; and a larger ring than planned is as good.
 
 use super::place::Placement;
 use super::types::{Interval, Place, Shape};
@@ -34,8 +35,8 @@ pub(super) fn need(draft: &Draft, is_placed: &[bool]) -> u64 {
             continue;
         }
         sum += use_.bytes;
-        // The oldest live interval only ever moves forward: a use that is over stays over.
-        while is_placed[draft.uses[tail].run as usize] || (draft.uses[tail].last as usize) < index {
+        // The oldest live use only ever moves forward: one that is over stays over.
+        while (draft.uses[tail].last as usize) < index {
             if !is_placed[draft.uses[tail].run as usize] {
                 sum -= draft.uses[tail].bytes;
             }
@@ -74,16 +75,19 @@ pub(super) fn intervals(draft: &Draft, shape: &Shape<'_>, placement: &Placement)
             }
         })
         .collect();
-    let streamed: Vec<u32> =
-        (0..intervals.len() as u32).filter(|&index| intervals[index as usize].place == Place::Window).collect();
-    let largest = streamed.iter().map(|&index| intervals[index as usize].bytes).max().unwrap_or(0);
-    // Streamed intervals tail..=position and one wrap fit the window; those before `tail` must have been freed.
+    let is_streamed = |interval: &Interval| interval.place == Place::Window;
+    let largest = intervals.iter().filter(|i| is_streamed(i)).map(|interval| interval.bytes).max().unwrap_or(0);
+    let mut streamed: Vec<u32> = Vec::new();
+    // What streams of tail..=index fits the window with one wrap; everything before `tail` must have left.
     let (mut tail, mut sum, mut released_by) = (0usize, 0u64, None::<u32>);
-    for (position, &index) in streamed.iter().enumerate() {
+    for index in 0..intervals.len() as u32 {
+        if !is_streamed(&intervals[index as usize]) {
+            continue;
+        }
         sum += intervals[index as usize].bytes;
         while sum + largest > placement.window_bytes {
-            let oldest = intervals[streamed[tail] as usize];
-            sum -= oldest.bytes;
+            let oldest = intervals[tail];
+            sum -= if is_streamed(&oldest) { oldest.bytes } else { 0 };
             released_by = released_by.max(Some(oldest.release));
             tail += 1;
         }
@@ -96,10 +100,11 @@ pub(super) fn intervals(draft: &Draft, shape: &Shape<'_>, placement: &Placement)
         let by_count = match shape.prefetch_intervals_max {
             None => 0,
             Some(0) => index,
-            Some(ahead) => position.checked_sub(ahead as usize).map_or(0, |first| streamed[first]),
+            Some(ahead) => streamed.len().checked_sub(ahead as usize).map_or(0, |first| streamed[first]),
         };
-        assert!(by_release <= index && tail <= position, "the window is too small for interval {index}");
+        assert!(by_release <= index && tail <= index as usize, "the window is too small for interval {index}");
         intervals[index as usize].fetch_at = by_release.max(by_count);
+        streamed.push(index);
     }
     intervals
 }

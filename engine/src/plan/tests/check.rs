@@ -70,8 +70,9 @@ fn check_fetch(plan: &Plan, index: usize) -> Result<(), String> {
         return Err(format!("interval {index} may be fetched while its run is in use"));
     }
     let largest = plan.intervals.iter().filter(streamed).map(|interval| interval.bytes).max().unwrap_or(0);
+    // A held interval keeps everything behind it, also if it is placed itself.
     let held: u64 =
-        before.iter().filter(streamed).skip_while(|earlier| !is_live(earlier)).map(|earlier| earlier.bytes).sum();
+        before.iter().skip_while(|earlier| !is_live(earlier)).filter(streamed).map(|earlier| earlier.bytes).sum();
     if held + interval.bytes + largest > plan.window_bytes {
         return Err(format!("interval {index} may be fetched before the window has room for it"));
     }
@@ -101,90 +102,96 @@ enum Stage {
     Done,
 }
 
-/// An executor reduced to its ring: in-order reservation, FIFO freeing.
-struct Ring<'a> {
+/// An executor reduced to its queue: intervals enter and leave in order, streamed ones take spans of a ring.
+struct Queue<'a> {
+    plan: &'a Plan,
     window: u64,
     position: u64,
     used: u64,
     /// Interval number (through all sweeps), bytes taken with what was skipped, stage.
-    spans: VecDeque<(usize, u64, Stage)>,
-    streamed: Vec<&'a Interval>,
+    entries: VecDeque<(usize, u64, Stage)>,
     next: usize,
 }
 
-impl Ring<'_> {
+impl Queue<'_> {
     fn interval(&self, number: usize) -> &Interval {
-        self.streamed[number % self.streamed.len()]
+        &self.plan.intervals[number % self.plan.intervals.len()]
     }
 
-    /// Takes the next interval's span if there is room and its run is not in the ring unfinished.
+    /// Lets the next interval enter if there is room for it and its run is not in the queue unfinished.
     fn reserve(&mut self) -> bool {
-        let (run, bytes) = (self.interval(self.next).run, self.interval(self.next).bytes);
-        if self.spans.iter().any(|&(number, _, stage)| stage != Stage::Done && self.interval(number).run == run) {
+        let Interval { run, bytes, place, .. } = *self.interval(self.next);
+        if self.entries.iter().any(|&(number, _, stage)| stage != Stage::Done && self.interval(number).run == run) {
             return false;
         }
-        let skipped = if self.position + bytes > self.window { self.window - self.position } else { 0 };
-        if self.used + skipped + bytes > self.window {
-            return false;
+        let mut taken = 0;
+        if place == Place::Window {
+            let wraps = self.position + bytes > self.window;
+            taken = bytes + if wraps { self.window - self.position } else { 0 };
+            if self.used + taken > self.window {
+                return false;
+            }
+            self.position = if wraps { bytes } else { self.position + bytes };
         }
-        self.position = if self.position + bytes > self.window { bytes } else { self.position + bytes };
-        self.used += skipped + bytes;
-        self.spans.push_back((self.next, skipped + bytes, Stage::Reserved));
+        self.used += taken;
+        self.entries.push_back((self.next, taken, Stage::Reserved));
         self.next += 1;
         true
     }
 
     /// Ends one write-back, any; false if none is pending.
     fn write_back(&mut self, numbers: &mut Numbers) -> bool {
-        let pending: Vec<usize> = (0..self.spans.len()).filter(|&at| self.spans[at].2 == Stage::Pending).collect();
+        let pending: Vec<usize> = (0..self.entries.len()).filter(|&at| self.entries[at].2 == Stage::Pending).collect();
         if pending.is_empty() {
             return false;
         }
-        self.spans[pending[numbers.below(pending.len() as u64) as usize]].2 = Stage::Done;
-        while self.spans.front().is_some_and(|span| span.2 == Stage::Done) {
-            self.used -= self.spans.pop_front().expect("there is a front").1;
+        self.entries[pending[numbers.below(pending.len() as u64) as usize]].2 = Stage::Done;
+        while self.entries.front().is_some_and(|entry| entry.2 == Stage::Done) {
+            self.used -= self.entries.pop_front().expect("there is a front").1;
         }
         true
+    }
+
+    /// Whether the plan lets the next interval enter when `access` of `sweep` has been reached.
+    fn is_due(&self, sweep: usize, access: usize) -> bool {
+        let (other, index) = (self.next / self.plan.intervals.len(), self.next % self.plan.intervals.len());
+        let before = &self.plan.intervals[..index];
+        let streamed = self.plan.intervals[index].place == Place::Window;
+        let position = before.iter().filter(|interval| interval.place == Place::Window).count();
+        other == sweep && (!streamed || self.plan.intervals[index].fetch_at as usize <= access)
+            || other == sweep + 1 && (!streamed || position < self.plan.exit.prefetched.len())
+    }
+
+    /// The leases whose release node is passed are given back, of intervals before `taken`.
+    fn release(&mut self, taken: usize, node: u32) {
+        for at in 0..self.entries.len() {
+            let (number, _, stage) = self.entries[at];
+            if stage == Stage::Reserved && number < taken && self.interval(number).release <= node {
+                self.entries[at].2 = Stage::Pending;
+            }
+        }
     }
 }
 
 /// Executes three sweeps. Write-backs end only when the user waits, in any order; fetches run ahead now and then, as far
 /// as the plan allows. `window` replaces the plan's own. Says at which interval the executor is stuck.
 pub fn execute(plan: &Plan, window: u64, numbers: &mut Numbers) -> Result<(), usize> {
-    let streamed: Vec<&Interval> = plan.intervals.iter().filter(|interval| interval.place == Place::Window).collect();
-    if streamed.is_empty() {
-        return Ok(());
-    }
-    let position = numbers.below(window / 4096) * 4096;
-    let mut ring = Ring { window, position, used: 0, spans: VecDeque::new(), streamed, next: 0 };
+    let position = if window == 0 { 0 } else { numbers.below(window / 4096) * 4096 };
+    let mut queue = Queue { plan, window, position, used: 0, entries: VecDeque::new(), next: 0 };
     for sweep in 0..3 {
-        let base = sweep * ring.streamed.len();
-        let mut taken = base;
+        let base = sweep * plan.intervals.len();
         let mut access = 0;
         for node in 0..plan.schedule.nodes.len() as u32 {
             if matches!(plan.schedule.nodes[node as usize], Node::Access(_)) {
-                if plan.intervals[access].place == Place::Window {
-                    while ring.next <= taken {
-                        if !ring.reserve() && !ring.write_back(numbers) {
-                            return Err(taken - base);
-                        }
+                while queue.next <= base + access {
+                    if !queue.reserve() && !queue.write_back(numbers) {
+                        return Err(access);
                     }
-                    taken += 1;
                 }
-                let ahead = |ring: &Ring<'_>| {
-                    let (other, position) = (ring.next / ring.streamed.len(), ring.next % ring.streamed.len());
-                    other == sweep && ring.streamed[position].fetch_at as usize <= access
-                        || other == sweep + 1 && position < plan.exit.prefetched.len()
-                };
-                while numbers.below(4) > 0 && ahead(&ring) && ring.reserve() {}
+                while numbers.below(4) > 0 && queue.is_due(sweep, access) && queue.reserve() {}
                 access += 1;
             }
-            for at in 0..ring.spans.len() {
-                let (number, _, stage) = ring.spans[at];
-                if stage == Stage::Reserved && number < taken && ring.interval(number).release <= node {
-                    ring.spans[at].2 = Stage::Pending;
-                }
-            }
+            queue.release(base + access, node);
         }
     }
     Ok(())

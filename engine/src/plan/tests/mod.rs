@@ -1,5 +1,7 @@
 //! Tests of the planner: `samples` makes schedules, `check` judges plans and executes them on a ring, the others ask.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod check;
 mod errors;
 mod golden;

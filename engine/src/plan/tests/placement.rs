@@ -19,11 +19,11 @@ fn streamed(plan: &Plan) -> Vec<Run> {
 fn gain(schedule: &Schedule, regions: &[RegionSpec], run: Run, sweeps_per_commit: u64) -> u64 {
     let (mut transfers, mut written) = (0, false);
     for node in &schedule.nodes {
-        if let Node::Access(access) = node {
-            if access.run == run {
-                transfers += u64::from(access.mode.reads()) + u64::from(access.mode.writes());
-                written |= access.mode.writes();
-            }
+        if let Node::Access(access) = node
+            && access.run == run
+        {
+            transfers += u64::from(access.mode.reads()) + u64::from(access.mode.writes());
+            written |= access.mode.writes();
         }
     }
     let commits = written && sweeps_per_commit > 0 && regions[run.region.0 as usize].kind == Kind::Checkpointed;

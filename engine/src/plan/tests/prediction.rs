@@ -114,3 +114,21 @@ fn more_ram_is_never_predicted_to_be_much_slower() {
         before = before.min(prediction.seconds);
     }
 }
+
+/// A phase that only reads, then one that only computes: they overlap by no more than the window can hold, although a
+/// sweep as a whole has as much work as transfers.
+#[test]
+fn the_bound_knows_phases() {
+    let regions = [region("kept", 100, Kind::Checkpointed)];
+    let mut schedule = Schedule { cyclic: true, ..Schedule::default() };
+    for index in 0..100 {
+        schedule.access(run(0, index, 1), Mode::Read, 0);
+    }
+    schedule.commit(Vec::new());
+    schedule.work(Resource::HostCompute, 100_000, Vec::new(), 0);
+    let (ns, bound, _) = predicted(schedule, &shape(&regions), 4);
+    // 100 pages of 1,000 ns and the work, less 4 pages across each end at the slower direction's 2,000 ns.
+    assert_eq!(bound, 200_000 - 2 * 4 * 2_000 - 2);
+    // The 3 pages that the window holds beside the wrap are fetched during the work.
+    assert_eq!(ns, 197_000);
+}
