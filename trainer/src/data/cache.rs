@@ -162,6 +162,7 @@ pub struct TokenCache {
     path: PathBuf,
     file: File,
     ids: u64,
+    digest: u64,
     description: Description,
 }
 
@@ -200,12 +201,12 @@ impl TokenCache {
             return Err(damaged(path, "description", "its checksum", &"another"));
         }
         let description = serde_json::from_slice(&text).map_err(|e| damaged(path, "description", "JSON", &e))?;
-        let cache = TokenCache { path: path.into(), file, ids, description };
-        cache.verify(word(32))?;
+        let cache = TokenCache { path: path.into(), file, ids, digest: word(32), description };
+        cache.verify()?;
         Ok(Some(cache))
     }
 
-    fn verify(&self, expected: u64) -> Result<()> {
+    fn verify(&self) -> Result<()> {
         let mut digest = xxhash3_64::Hasher::new();
         let mut buffer = vec![0; 4 * BLOCK_IDS];
         let mut at = 0;
@@ -215,12 +216,20 @@ impl TokenCache {
             digest.write(block);
             at += block.len() as u64 / 4;
         }
-        if digest.finish() != expected { Err(damaged(&self.path, "ids", "their checksum", &"another")) } else { Ok(()) }
+        match digest.finish() == self.digest {
+            true => Ok(()),
+            false => Err(damaged(&self.path, "ids", "their checksum", &"another")),
+        }
     }
 
     /// Number of ids.
     pub fn ids(&self) -> u64 {
         self.ids
+    }
+
+    /// XXH3-64 of the ids.
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// What the ids were made from, and where documents start.

@@ -140,6 +140,11 @@ impl Data {
         &self.report
     }
 
+    /// XXH3-64 of all ids.
+    pub fn digest(&self) -> u64 {
+        self.cache.digest()
+    }
+
     /// Which rows steps take.
     pub fn order(&self) -> &RowOrder {
         &self.order

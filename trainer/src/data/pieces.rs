@@ -1,6 +1,6 @@
 //! Where a text may be cut so that encoding the parts gives the ids of encoding it whole.
 //!
-//! Encoding takes memory of about a hundred times the text, so documents are encoded in parts where that is provably the
+//! Encoding takes memory of some two hundred times the text, so documents are encoded in parts where that is provably the
 //! same. The cut is *between a letter and the space or line feed behind it* (a word end). Why the ids agree there, for the tokenizers
 //! that [`cuts_at_word_ends`] lets through:
 //!

@@ -26,12 +26,12 @@ impl Builder {
         Builder { micro: MicroBatch { rows: 0, seq, ids, targets, positions, document } }
     }
 
-    /// Adds a row; `starts` as from [`starts_within`].
+    /// Adds a row; `starts` as from [`starts_within`], rising. The row's own start may be among them.
     pub fn push(&mut self, ids: &[u32], starts: &[usize]) {
         let m = &mut self.micro;
         assert_eq!(ids.len(), m.seq);
         let mut begin = 0;
-        for end in starts.iter().copied().chain([m.seq]) {
+        for end in starts.iter().copied().filter(|&start| start > 0).chain([m.seq]) {
             m.targets.extend_from_slice(&ids[begin + 1..end]);
             m.targets.push(NO_TARGET);
             m.positions.extend(0..(end - begin) as u32);

@@ -14,8 +14,8 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use twox_hash::xxhash3_64;
 
-/// Bytes read at a time. Encoding takes about a hundred bytes of memory for a byte of text; this keeps it near 6 MiB.
-const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes read at a time. Encoding takes 150 to 250 bytes of memory for a byte of text; this keeps it near 4 MiB.
+const CHUNK_BYTES: usize = 16 << 10;
 
 /// Part of a document.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,9 @@ fn a_row_of_one_document_has_a_target_less_than_ids() {
     assert_eq!(m.positions, [0, 1, 2, 3]);
     assert_eq!(m.document, [0; 4]);
     assert_eq!(m.target_count(), 3);
+    let mut b = Builder::new(4, 1);
+    b.push(&[5, 6, 7, 8], &[0]);
+    assert_eq!(b.finish(), m);
 }
 
 #[test]
