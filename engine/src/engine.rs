@@ -259,7 +259,14 @@ impl Sweep<'_> {
     pub fn host_mut(&self, run: Run) -> Result<HostLeaseMut<'_>, Error> {
         let seq = self.next(run, Some(true))?;
         let (offset, bytes) = self.take(seq)?;
-        Ok(HostLeaseMut::new(Loan::new(self.engine.handle.clone(), self.engine.arena.clone(), seq, offset, bytes, true)))
+        Ok(HostLeaseMut::new(Loan::new(
+            self.engine.handle.clone(),
+            self.engine.arena.clone(),
+            seq,
+            offset,
+            bytes,
+            true,
+        )))
     }
 
     /// Passes over the schedule's next access without using it; nothing is changed.

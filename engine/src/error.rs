@@ -195,11 +195,18 @@ impl fmt::Display for Error {
             Error::DirectIo { path, what } => write!(f, "{}: direct I/O cannot be used: {what}", path.display()),
             Error::Uring { what } => write!(f, "io_uring cannot be used: {what}"),
             Error::Config { what } => write!(f, "engine configuration: {what}"),
-            Error::OffPlan { expected: Some(e), found } => write!(f, "off plan: expected an access to {e}, found {found}"),
-            Error::OffPlan { expected: None, found } => write!(f, "off plan: the sweep is over, found an access to {found}"),
+            Error::OffPlan { expected: Some(e), found } => {
+                write!(f, "off plan: expected an access to {e}, found {found}")
+            }
+            Error::OffPlan { expected: None, found } => {
+                write!(f, "off plan: the sweep is over, found an access to {found}")
+            }
             Error::Misuse { what } => write!(f, "{what}"),
             Error::Poisoned { first } => {
-                write!(f, "the engine stopped after a failed write or sync ({first}); open the store again at its last commit")
+                write!(
+                    f,
+                    "the engine stopped after a failed write or sync ({first}); open the store again at its last commit"
+                )
             }
             Error::Closed => write!(f, "the engine's reactor has stopped"),
         }

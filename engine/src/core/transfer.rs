@@ -1,10 +1,10 @@
 //! Operations in flight: what each is for, how far it came, and how pages become transfers.
 
+use crate::core::runs::RunId;
 use crate::format::Layout;
 use crate::format::layout::Side;
 use crate::id::Run;
 use crate::io::{FrameMut, FrameRef, Op, OpId};
-use crate::core::runs::RunId;
 
 /// Neighbouring pages that are neighbours on a volume too: one transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -33,10 +33,6 @@ impl Window {
         self.capacity
     }
 
-    pub(crate) fn used(&self) -> u64 {
-        self.used
-    }
-
     /// Largest number of bytes in use so far.
     pub(crate) fn used_max(&self) -> u64 {
         self.used_max
@@ -98,7 +94,13 @@ mod tests {
                 } else if let Some((span, _)) = live.pop_front() {
                     window.give_back(span);
                 } else {
-                    assert!(window.take(capacity).is_some_and(|s| { window.give_back(s); true }), "an empty ring takes all");
+                    assert!(
+                        window.take(capacity).is_some_and(|s| {
+                            window.give_back(s);
+                            true
+                        }),
+                        "an empty ring takes all"
+                    );
                 }
             }
         }

@@ -1,16 +1,21 @@
 //! A store's files: made, opened and recognised. Plain reads and writes before any backend runs.
 //!
+//! `recover` reads what is there; this file makes, opens and removes.
+//!
 //! A creation that did not finish leaves a file without a committed superblock: it is no store yet, and a new creation
 //! may replace it. Anything else that is there is never replaced.
 
 use crate::config::{Config, RegionSpec};
 use crate::error::Error;
 use crate::format::checksum::page_checksum;
-use crate::format::superblock::{Reject, State};
-use crate::format::{BLOCK, Entry, FORMAT_VERSION, Layout, Superblock, block_round_up, catalogue, table};
+use crate::format::superblock::State;
+use crate::format::{BLOCK, Entry, Layout, Superblock, catalogue};
 use crate::io::file::VolumeFile;
 use crate::lock::Lock;
+use recover::Found;
 use std::path::{Path, PathBuf};
+
+pub(crate) mod recover;
 
 /// Name of a volume's file.
 const FILE_NAME: &str = "volume.mt";
@@ -24,14 +29,6 @@ pub(crate) struct Store {
     pub(crate) layout: Layout,
     pub(crate) table: Vec<Entry>,
     pub(crate) note: Vec<u8>,
-}
-
-/// What a directory holds.
-enum Found {
-    Nothing,
-    /// A file of ours without a commit.
-    Unfinished,
-    Store(Box<Superblock>),
 }
 
 impl Store {
@@ -71,21 +68,16 @@ impl Store {
 
     fn write_first_records(&self, config: &Config, dir: &Path) -> Result<VolumeFile, Error> {
         let file = VolumeFile::create(dir, FILE_NAME, config.direct_io)?;
-        let layout = &self.layout;
-        file.reserve(0, layout.reserved_bytes)?;
-        let mut bytes = catalogue::encode(&self.regions);
-        bytes.resize(layout.catalogue_room as usize, 0);
-        for copy in 0..2 {
-            file.write_at(layout.catalogue_offset + copy * layout.catalogue_room, &bytes)?;
-        }
-        let mut block = vec![0; BLOCK as usize];
-        for copy in 0..2 {
-            file.write_at(Layout::superblock_offset(1, copy), &block)?;
+        file.reserve(0, self.layout.reserved_bytes)?;
+        let records = first_records(&self.layout, &self.regions, &self.superblock);
+        let (superblocks, others): (Vec<_>, Vec<_>) = records.into_iter().partition(|(offset, _)| *offset < 4 * BLOCK);
+        // The superblocks last: until they are there the file is an unfinished creation.
+        for (offset, bytes) in others {
+            file.write_at(offset, &bytes)?;
         }
         file.sync()?;
-        self.superblock.encode(&mut block);
-        for copy in 0..2 {
-            file.write_at(Layout::superblock_offset(0, copy), &block)?;
+        for (offset, bytes) in superblocks {
+            file.write_at(offset, &bytes)?;
         }
         file.sync()?;
         Ok(file)
@@ -104,9 +96,7 @@ impl Store {
             Found::Store(superblock) => *superblock,
         };
         let file = VolumeFile::open(dir, FILE_NAME, config.direct_io)?;
-        let regions = read_catalogue(&file, &superblock)?;
-        let layout = Layout::new(&regions);
-        let (table, note) = read_table(&file, &layout, &superblock)?;
+        let recover::Recovered { regions, layout, table, note } = recover::recover(&file, &superblock)?;
         // Scratch of an earlier process is void; its space goes back until a plan needs it.
         file.punch(layout.reserved_bytes, layout.total_bytes - layout.reserved_bytes)?;
         Ok(Store { locks: vec![lock], files: vec![file], superblock, regions, layout, table, note })
@@ -166,7 +156,24 @@ fn check_regions(regions: &[RegionSpec]) -> Result<(), Error> {
     Ok(())
 }
 
-fn blank(layout: &Layout, regions: &[RegionSpec], uuid: [u8; 16]) -> Superblock {
+/// The records of a store without a commit: offset and bytes.
+pub(crate) fn first_records(layout: &Layout, regions: &[RegionSpec], superblock: &Superblock) -> Vec<(u64, Vec<u8>)> {
+    let mut catalogue = catalogue::encode(regions);
+    catalogue.resize(layout.catalogue_room as usize, 0);
+    let mut block = vec![0; BLOCK as usize];
+    superblock.encode(&mut block);
+    let empty = vec![0; BLOCK as usize];
+    let mut records = Vec::new();
+    for copy in 0..2 {
+        records.push((layout.catalogue_offset + copy * layout.catalogue_room, catalogue.clone()));
+        // Commit 0 goes to slot 0, so creation must not: a torn commit 0 leaves this one.
+        records.push((Layout::superblock_offset(1, copy), block.clone()));
+        records.push((Layout::superblock_offset(0, copy), empty.clone()));
+    }
+    records
+}
+
+pub(crate) fn blank(layout: &Layout, regions: &[RegionSpec], uuid: [u8; 16]) -> Superblock {
     let bytes = catalogue::encode(regions);
     Superblock {
         uuid,
@@ -186,79 +193,11 @@ fn blank(layout: &Layout, regions: &[RegionSpec], uuid: [u8; 16]) -> Superblock 
 }
 
 fn look(dir: &Path) -> Result<Found, Error> {
-    let path = dir.join(FILE_NAME);
-    let file = match VolumeFile::open(dir, FILE_NAME, crate::config::DirectIo::Preferred) {
-        Ok(file) => file,
-        Err(Error::NoStore { .. }) => return Ok(Found::Nothing),
-        Err(error) => return Err(error),
-    };
-    if file.len()? < 4 * BLOCK {
-        return Ok(Found::Unfinished);
+    match VolumeFile::open(dir, FILE_NAME, crate::config::DirectIo::Preferred) {
+        Ok(file) => recover::look(&file),
+        Err(Error::NoStore { .. }) => Ok(Found::Nothing),
+        Err(error) => Err(error),
     }
-    let mut area = vec![0; 4 * BLOCK as usize];
-    file.read_at(0, &mut area)?;
-    let found: Vec<_> = area.chunks(BLOCK as usize).map(Superblock::decode).collect();
-    if let Some(found) = found.iter().find_map(|f| match f {
-        Err(Reject::Newer { found }) => Some(*found),
-        _ => None,
-    }) {
-        return Err(Error::Format { path, found, supported: FORMAT_VERSION });
-    }
-    let best = found.iter().flatten().max_by_key(|s| (s.state == State::Committed, s.commit));
-    match best {
-        Some(s) if s.volume != 0 || s.volumes != 1 => Err(Error::ForeignVolume {
-            path: dir.to_path_buf(),
-            what: format!("expected volume 0 of 1, found volume {} of {}", s.volume, s.volumes),
-        }),
-        Some(s) if s.state == State::Committed => Ok(Found::Store(Box::new(s.clone()))),
-        Some(_) => Ok(Found::Unfinished),
-        None if found.iter().all(|f| *f == Err(Reject::NotOurs)) && area.iter().all(|b| *b == 0) => {
-            Ok(Found::Unfinished)
-        }
-        None => Err(Error::Damaged { path, what: "no superblock checks: it is not a store, or all copies are lost".into() }),
-    }
-}
-
-fn read_catalogue(file: &VolumeFile, superblock: &Superblock) -> Result<Vec<RegionSpec>, Error> {
-    let damaged = |what: String| Error::Damaged { path: file.path().to_path_buf(), what };
-    let room = block_round_up(u64::from(superblock.catalogue_bytes));
-    let mut why = String::new();
-    for copy in 0..2 {
-        let mut bytes = vec![0; room as usize];
-        file.read_at(4 * BLOCK + copy * room, &mut bytes)?;
-        bytes.truncate(superblock.catalogue_bytes as usize);
-        if page_checksum(&bytes) != superblock.catalogue_checksum {
-            why = format!("catalogue copy {copy}: the checksum does not match");
-            continue;
-        }
-        return catalogue::decode(&bytes).map_err(damaged);
-    }
-    Err(damaged(why))
-}
-
-fn read_table(file: &VolumeFile, layout: &Layout, s: &Superblock) -> Result<(Vec<Entry>, Vec<u8>), Error> {
-    let damaged = |what: String| Error::Damaged { path: file.path().to_path_buf(), what };
-    if s.table_bytes != layout.table_bytes || u64::from(s.note_bytes) > crate::format::NOTE_BYTES_MAX {
-        return Err(damaged(format!(
-            "page table bytes: expected {}, found {}; note bytes: {}",
-            layout.table_bytes, s.table_bytes, s.note_bytes
-        )));
-    }
-    let slot = Superblock::slot(s.commit);
-    let read = |offset, bytes: u64, checksum, name: &str| {
-        let mut buffer = vec![0; block_round_up(bytes) as usize];
-        file.read_at(offset, &mut buffer)?;
-        buffer.truncate(bytes as usize);
-        let found = page_checksum(&buffer);
-        if found != checksum {
-            return Err(damaged(format!("{name} of commit {}: checksum expected {checksum:016x}, found {found:016x}", s.commit)));
-        }
-        Ok(buffer)
-    };
-    let entries = read(layout.table_offset(slot), s.table_bytes, s.table_checksum, "page table")?;
-    let note = read(layout.note_offset(slot), u64::from(s.note_bytes), s.note_checksum, "note")?;
-    let table = table::decode(&entries).ok_or_else(|| damaged("page table: unknown flags".into()))?;
-    Ok((table, note))
 }
 
 fn remove_file(dir: &Path) -> Result<(), Error> {
