@@ -1,22 +1,162 @@
-//! Fused AdamW on split master planes.
+//! Fused AdamW on split master planes: one pass over memory joins the weight's planes, updates, and splits again.
+//!
+//! The arithmetic, operation by operation, in f32 with round-to-nearest-even; `fma(a, b, c)` = a * b + c rounded once,
+//! every other operation rounds by itself, division and square root are correctly rounded. Any processor that follows
+//! it gets the same bits:
+//!
+//! ```text
+//! w  = join(hi, lo)
+//! g' = g * grad_scale
+//! m' = fma(beta1, m, one_minus_beta1 * g')
+//! v' = fma(beta2, v, (one_minus_beta2 * g') * g')
+//! d  = fma(sqrt(v'), inv_sqrt_correction2, eps)
+//! w' = fma(-step_size, m' / d, w * decay_factor)      decay_factor is 1 without decay
+//! ```
+//!
+//! It is not an optimizer loop: schedules, norms and which tensors decay are the caller's.
+
 use crate::Cpu;
+use crate::simd::with_simd;
+use crate::split::{join_one, split_one, unrepresentable};
+use rayon::prelude::*;
 
 /// Scalars of one step, computed in f64 on the host and rounded once.
 #[derive(Clone, Copy, Debug)]
-pub struct Step { /// factor on the gradient: global-norm clipping
-    pub grad_scale: f32, pub beta1: f32, pub one_minus_beta1: f32, pub beta2: f32, pub one_minus_beta2: f32,
+pub struct Step {
+    /// Factor on the gradient: global-norm clipping.
+    pub grad_scale: f32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// 1 - beta1, subtracted in f64.
+    pub one_minus_beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// 1 - beta2, subtracted in f64.
+    pub one_minus_beta2: f32,
     /// lr / (1 - beta1^t)
     pub step_size: f32,
     /// 1 / sqrt(1 - beta2^t)
     pub inv_sqrt_correction2: f32,
+    /// Added to the root of the corrected second moment.
     pub eps: f32,
     /// 1 - lr * weight_decay for decayed tensors
-    pub decay_factor: f32 }
-impl Step {
-    /// From hyperparameters (f64) and the 1-based step number.
-    pub fn new(lr: f64, betas: (f64, f64), eps: f64, weight_decay: f64, step: u64, grad_scale: f64) -> Step { let _ = (lr, betas, eps, weight_decay, step, grad_scale); todo!() }
+    pub decay_factor: f32,
 }
+
+impl Step {
+    /// From hyperparameters (f64) and the 1-based step number. `lr` 0 gives an update that moves moments only.
+    pub fn new(lr: f64, betas: (f64, f64), eps: f64, weight_decay: f64, step: u64, grad_scale: f64) -> Step {
+        let t = step.max(1) as f64;
+        Step {
+            grad_scale: grad_scale as f32,
+            beta1: betas.0 as f32,
+            one_minus_beta1: (1.0 - betas.0) as f32,
+            beta2: betas.1 as f32,
+            one_minus_beta2: (1.0 - betas.1) as f32,
+            step_size: (lr / (1.0 - betas.0.powf(t))) as f32,
+            inv_sqrt_correction2: (1.0 / (1.0 - betas.1.powf(t)).sqrt()) as f32,
+            eps: eps as f32,
+            decay_factor: (1.0 - lr * weight_decay) as f32,
+        }
+    }
+}
+
+/// Elements of one task.
+const BLOCK: usize = 32 * 1024;
+/// Elements between two checks of the results; their new weights stay in L1.
+const GROUP: usize = 512;
+
 /// One segment of equal-length slices; `decay` chooses decay_factor or 1. Writes the new weight to `w_out` if given.
-/// Err(index) of the first element whose new weight, m or v is not finite or not representable (the segment is then partly updated: the caller must not commit it).
+///
+/// # Errors
+/// The index of the first element whose new weight, m or v is not finite or not representable (the segment is then
+/// partly updated: the caller must not commit it). It is the smallest such index whatever the number of threads.
+///
+/// # Panics
+/// If the slices differ in length.
 #[allow(clippy::too_many_arguments)]
-pub fn update(cpu: &Cpu, step: &Step, decay: bool, grad: &[f32], hi: &mut [u16], lo: &mut [i16], m: &mut [f32], v: &mut [f32], w_out: Option<&mut [f32]>) -> Result<(), usize> { let _ = (cpu, step, decay, grad, hi, lo, m, v, w_out); todo!() }
+pub fn update(
+    cpu: &Cpu,
+    step: &Step,
+    decay: bool,
+    grad: &[f32],
+    hi: &mut [u16],
+    lo: &mut [i16],
+    m: &mut [f32],
+    v: &mut [f32],
+    w_out: Option<&mut [f32]>,
+) -> Result<(), usize> {
+    let n = grad.len();
+    assert!(hi.len() == n && lo.len() == n && m.len() == n && v.len() == n, "slices of one length");
+    let step = Step { decay_factor: if decay { step.decay_factor } else { 1.0 }, ..*step };
+    let blocks = (grad.par_chunks(BLOCK), hi.par_chunks_mut(BLOCK), lo.par_chunks_mut(BLOCK));
+    let blocks = (blocks.0, blocks.1, blocks.2, m.par_chunks_mut(BLOCK), v.par_chunks_mut(BLOCK)).into_par_iter();
+    let first_bad = cpu.install(|| match w_out {
+        Some(w) => {
+            assert_eq!(w.len(), n, "w_out of the segment's length");
+            let blocks = blocks.zip(w.par_chunks_mut(BLOCK)).enumerate();
+            let bad = blocks.filter_map(|(i, ((g, hi, lo, m, v), w))| {
+                block(cpu, &step, Planes { g, hi, lo, m, v }, Some(w)).map(|bad| i * BLOCK + bad)
+            });
+            bad.min()
+        }
+        None => {
+            let bad = blocks.enumerate().filter_map(|(i, (g, hi, lo, m, v))| {
+                block(cpu, &step, Planes { g, hi, lo, m, v }, None).map(|bad| i * BLOCK + bad)
+            });
+            bad.min()
+        }
+    });
+    first_bad.map_or(Ok(()), Err)
+}
+
+/// Equal-length parts of the segment.
+struct Planes<'a> {
+    g: &'a [f32],
+    hi: &'a mut [u16],
+    lo: &'a mut [i16],
+    m: &'a mut [f32],
+    v: &'a mut [f32],
+}
+
+/// Updates one block; the first bad index in it.
+fn block(cpu: &Cpu, step: &Step, p: Planes<'_>, mut w_out: Option<&mut [f32]>) -> Option<usize> {
+    let mut kept = [0f32; GROUP];
+    let groups = p.g.chunks(GROUP).zip(p.hi.chunks_mut(GROUP)).zip(p.lo.chunks_mut(GROUP));
+    let groups = groups.zip(p.m.chunks_mut(GROUP)).zip(p.v.chunks_mut(GROUP)).enumerate();
+    for (i, ((((g, hi), lo), m), v)) in groups {
+        let w = match &mut w_out {
+            Some(w) => &mut w[i * GROUP..][..g.len()],
+            None => &mut kept[..g.len()],
+        };
+        let fine = with_simd!(cpu.level(), group(step, g, hi, lo, m, v, w));
+        if !fine {
+            let bad = |j: &usize| unrepresentable(w[*j]) || !m[*j].is_finite() || !v[*j].is_finite();
+            return (0..g.len()).find(bad).map(|j| i * GROUP + j);
+        }
+    }
+    None
+}
+
+/// The update itself; whether all results are good.
+#[inline(always)]
+fn group(step: &Step, g: &[f32], hi: &mut [u16], lo: &mut [i16], m: &mut [f32], v: &mut [f32], w: &mut [f32]) -> bool {
+    let n = g.len();
+    let (hi, lo, m, v, w) = (&mut hi[..n], &mut lo[..n], &mut m[..n], &mut v[..n], &mut w[..n]);
+    let mut bad = 0u32;
+    for i in 0..n {
+        let scaled = g[i] * step.grad_scale;
+        let new_m = step.beta1.mul_add(m[i], step.one_minus_beta1 * scaled);
+        let new_v = step.beta2.mul_add(v[i], (step.one_minus_beta2 * scaled) * scaled);
+        let denominator = new_v.sqrt().mul_add(step.inv_sqrt_correction2, step.eps);
+        let decayed = join_one(hi[i], lo[i]) * step.decay_factor;
+        let new_w = (-step.step_size).mul_add(new_m / denominator, decayed);
+        (hi[i], lo[i]) = split_one(new_w);
+        (m[i], v[i], w[i]) = (new_m, new_v, new_w);
+        bad |= u32::from(unrepresentable(new_w)) | u32::from(!new_m.is_finite()) | u32::from(!new_v.is_finite());
+    }
+    bad == 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,46 @@
 //! The processor: a pool of threads that every kernel takes as its first argument.
 
+use crate::simd::Detected;
+
 /// Threads and detected instruction sets.
-pub struct Cpu { /* rayon::ThreadPool of exactly `threads` threads */ }
+pub struct Cpu {
+    pool: rayon::ThreadPool,
+    threads: usize,
+    level: Detected,
+}
+
 impl Cpu {
     /// A pool of `threads` threads (at least 1).
-    pub fn new(threads: usize) -> Cpu { let _ = threads; todo!() }
+    ///
+    /// # Panics
+    /// If the operating system refuses to start a thread.
+    pub fn new(threads: usize) -> Cpu {
+        Cpu::with_level(threads, Detected::best())
+    }
+
+    /// A pool that uses a chosen instruction set.
+    pub(crate) fn with_level(threads: usize, level: Detected) -> Cpu {
+        let threads = threads.max(1);
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("compute-{i}"))
+            .build()
+            .expect("the operating system starts the compute threads");
+        Cpu { pool, threads, level }
+    }
+
     /// Number of threads.
-    pub fn threads(&self) -> usize { todo!() }
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The instruction set of the inner loops.
+    pub(crate) fn level(&self) -> Detected {
+        self.level
+    }
+
+    /// Runs `f` on the pool; parallel iterators inside it use the pool's threads.
+    pub(crate) fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+        self.pool.install(f)
+    }
 }

@@ -14,11 +14,17 @@ pub mod cpu;
 pub mod cross_entropy;
 pub mod embedding;
 pub mod linear;
+mod math;
 pub mod norm2;
 pub mod pointwise;
+mod product;
 pub mod reference;
 pub mod rmsnorm;
 pub mod rope;
+mod scratch;
+mod simd;
 pub mod split;
+#[cfg(test)]
+mod testing;
 
 pub use cpu::Cpu;
