@@ -1,0 +1,142 @@
+//! Backward of one layer: MLP half, then attention half.
+
+use super::scratch::{Attention, Mlp};
+use super::{Block, Saved, Scratch, Tokens};
+use mt_kernels::{attention, pointwise, rmsnorm, rope};
+
+/// Gradients of a layer's weights.
+pub struct Gradients<'a> {
+    /// As the unit's elements lie.
+    pub elements: &'a mut [f32],
+    /// Whether the products add to what is there (every micro-batch but the first) or overwrite it.
+    pub add: bool,
+}
+
+impl Block<'_> {
+    /// Backward with what the forward saved. `dx` \[T,H] holds dy on entry, dx on return.
+    pub fn backward(
+        &self,
+        tokens: &Tokens<'_>,
+        x: &[f32],
+        saved: &Saved<&[f32]>,
+        scratch: &mut Scratch<'_>,
+        gradients: &mut Gradients<'_>,
+        dx: &mut [f32],
+    ) {
+        let Block { cpu, dims, tensors, weights, .. } = *self;
+        let norm = &weights[tensors.post_norm.clone()];
+        rmsnorm::forward(cpu, saved.middle, norm, dims.eps, scratch.normed, scratch.rstd);
+        let product = Mlp::new(&dims, tokens.count(), scratch.shared).product;
+        pointwise::swiglu_forward(cpu, saved.gate, saved.up, product);
+        self.backward_halves(tokens, x, saved, scratch, gradients, dx);
+    }
+
+    /// Backward that computes what the forward would have saved: `memory` has room for it.
+    pub fn backward_recompute(
+        &self,
+        tokens: &Tokens<'_>,
+        x: &[f32],
+        memory: &mut [f32],
+        scratch: &mut Scratch<'_>,
+        gradients: &mut Gradients<'_>,
+        dx: &mut [f32],
+    ) {
+        let mut saved = Saved::split_mut(&self.dims, tokens.count(), memory);
+        self.forward_to_product(tokens, x, &mut saved, scratch);
+        let saved = Saved::split(&self.dims, tokens.count(), memory);
+        self.backward_halves(tokens, x, &saved, scratch, gradients, dx);
+    }
+
+    fn backward_halves(
+        &self,
+        tokens: &Tokens<'_>,
+        x: &[f32],
+        saved: &Saved<&[f32]>,
+        scratch: &mut Scratch<'_>,
+        gradients: &mut Gradients<'_>,
+        dx: &mut [f32],
+    ) {
+        if !gradients.add {
+            self.clear_norms(gradients.elements);
+        }
+        self.mlp_half(tokens, saved, scratch, gradients, dx);
+        self.attention_half(tokens, x, saved, scratch, gradients, dx);
+    }
+
+    /// The norms' kernel always adds.
+    fn clear_norms(&self, elements: &mut [f32]) {
+        let tensors = self.tensors;
+        elements[tensors.input_norm.clone()].fill(0.0);
+        elements[tensors.post_norm.clone()].fill(0.0);
+        if let Some((q_norm, k_norm)) = &tensors.head_norms {
+            elements[q_norm.clone()].fill(0.0);
+            elements[k_norm.clone()].fill(0.0);
+        }
+    }
+
+    /// Expects the normed input and the product of the SwiGLU in `scratch`.
+    fn mlp_half(
+        &self,
+        tokens: &Tokens<'_>,
+        saved: &Saved<&[f32]>,
+        scratch: &mut Scratch<'_>,
+        gradients: &mut Gradients<'_>,
+        dx: &mut [f32],
+    ) {
+        let Block { cpu, dims, tensors, weights, .. } = *self;
+        let Gradients { elements: grads, add } = gradients;
+        let Mlp { product, dproduct, dup } = Mlp::new(&dims, tokens.count(), scratch.shared);
+        tensors.down.backward_parameters(cpu, grads, dx, product, *add);
+        tensors.down.backward_input(cpu, weights, dx, dproduct, false);
+        let dgate = product;
+        pointwise::swiglu_backward(cpu, dproduct, saved.gate, saved.up, dgate, dup);
+        tensors.gate.backward_parameters(cpu, grads, dgate, scratch.normed, *add);
+        tensors.up.backward_parameters(cpu, grads, dup, scratch.normed, *add);
+        tensors.gate.backward_input(cpu, weights, dgate, scratch.dnormed, false);
+        tensors.up.backward_input(cpu, weights, dup, scratch.dnormed, true);
+        let (norm, dnorm) = (&weights[tensors.post_norm.clone()], &mut grads[tensors.post_norm.clone()]);
+        rmsnorm::backward(cpu, scratch.dnormed, saved.middle, norm, saved.middle_rstd, dx, true, dnorm);
+    }
+
+    fn attention_half(
+        &self,
+        tokens: &Tokens<'_>,
+        x: &[f32],
+        saved: &Saved<&[f32]>,
+        scratch: &mut Scratch<'_>,
+        gradients: &mut Gradients<'_>,
+        dx: &mut [f32],
+    ) {
+        let Block { cpu, dims, tensors, weights, rope } = *self;
+        let Gradients { elements: grads, add } = gradients;
+        let add = *add;
+        let Attention { dattended, dq, dk, dv, dk_raw } = Attention::new(&dims, tokens.count(), scratch.shared);
+        tensors.o.backward_parameters(cpu, grads, dx, saved.attended, add);
+        tensors.o.backward_input(cpu, weights, dx, dattended, false);
+        let shape = dims.attention(tokens.rows, tokens.seq);
+        attention::backward(
+            cpu, shape, dims.scale(), saved.q, saved.k, saved.v, tokens.first, saved.attended, saved.lse, dattended,
+            dq, dk, dv,
+        );
+        rope::backward(cpu, rope, tokens.positions, dq, dims.heads);
+        rope::backward(cpu, rope, tokens.positions, dk, dims.kv_heads);
+        let (dq, dk) = match &tensors.head_norms {
+            None => (dq, dk),
+            Some((q_norm, k_norm)) => {
+                let (dq_raw, w) = (dattended, &weights[q_norm.clone()]);
+                rmsnorm::backward(cpu, dq, saved.q_raw, w, saved.q_rstd, dq_raw, false, &mut grads[q_norm.clone()]);
+                let w = &weights[k_norm.clone()];
+                rmsnorm::backward(cpu, dk, saved.k_raw, w, saved.k_rstd, dk_raw, false, &mut grads[k_norm.clone()]);
+                (dq_raw, dk_raw)
+            }
+        };
+        let norm = &weights[tensors.input_norm.clone()];
+        rmsnorm::forward(cpu, x, norm, dims.eps, scratch.normed, scratch.rstd);
+        for (linear, dy, add_input) in [(&tensors.q, &*dq, false), (&tensors.k, &*dk, true), (&tensors.v, &*dv, true)] {
+            linear.backward_parameters(cpu, grads, dy, scratch.normed, add);
+            linear.backward_input(cpu, weights, dy, scratch.dnormed, add_input);
+        }
+        let dnorm = &mut grads[tensors.input_norm.clone()];
+        rmsnorm::backward(cpu, scratch.dnormed, x, norm, saved.input_rstd, dx, true, dnorm);
+    }
+}
