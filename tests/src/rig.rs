@@ -4,13 +4,14 @@
 use crate::tensors::Tensors;
 use mt_engine::{Config, Engine, Profile};
 use mt_kernels::Cpu;
+use mt_trainer::Error;
 use mt_trainer::batch::{Batch, MicroBatch};
 use mt_trainer::checkpoint::{Source, State, import};
+use mt_trainer::error::Result;
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::settings::Recompute;
 use mt_trainer::step::{Hyper, Options, Outcome, Prepared, Shapes, Trainer, prepare};
-use mt_trainer::{Error, Result};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// How a run is laid out. None of it may change a number.
 #[derive(Clone, Debug)]
@@ -150,6 +151,40 @@ impl Job {
                 steps,
             ),
         })
+    }
+}
+
+impl Rig {
+    /// One step.
+    ///
+    /// # Errors
+    /// The trainer's.
+    pub fn step(&mut self, batch: &Batch, lr: f64) -> Result<Outcome> {
+        self.trainer.step(batch, lr, None)
+    }
+
+    /// One step whose commit mark is live: it makes the state after the step before durable, with this note.
+    ///
+    /// # Errors
+    /// The trainer's.
+    pub fn step_committing(&mut self, batch: &Batch, lr: f64, note: Option<&[u8]>) -> Result<Outcome> {
+        self.trainer.step(batch, lr, note)
+    }
+
+    /// Applies the pending update, and commits if there is a note.
+    ///
+    /// # Errors
+    /// The trainer's.
+    pub fn flush(&mut self, note: Option<&[u8]>) -> Result<()> {
+        self.trainer.flush(note)
+    }
+
+    /// Logits of every token.
+    ///
+    /// # Errors
+    /// The trainer's.
+    pub fn logits(&mut self, micro: &MicroBatch) -> Result<Vec<f32>> {
+        self.trainer.logits(micro)
     }
 }
 

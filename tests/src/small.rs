@@ -38,7 +38,7 @@ impl Normal {
     }
 
     /// Mean 0, deviation 1.
-    pub fn next(&mut self) -> f64 {
+    pub fn normal(&mut self) -> f64 {
         let (u, v) = (self.uniform(), self.uniform());
         (-2.0 * u.ln()).sqrt() * (2.0 * std::f64::consts::PI * v).cos()
     }
@@ -97,7 +97,7 @@ fn weights(config: &Map<String, Value>, seed: u64) -> Tensors {
     let mut normal = Normal::new(seed);
     let mut out = Tensors::default();
     let mut put = |name: &str, shape: &[usize], mean: f64, deviation: f64| {
-        let values = (0..shape.iter().product()).map(|_| (mean + deviation * normal.next()) as f32).collect();
+        let values = (0..shape.iter().product()).map(|_| (mean + deviation * normal.normal()) as f32).collect();
         out.insert(name, shape, values);
     };
     put("model.embed_tokens.weight", &[vocab, hidden], 0.0, 0.2);

@@ -224,7 +224,7 @@ fn rates_follow_the_documented_table() {
 #[test]
 fn epochs_end_a_run_and_steps_take_rows_across_their_ends() {
     let place = place();
-    place.write("ten.txt", small::text(2, 10 * 32 + 5).as_bytes()[..10 * 32 + 5].to_vec());
+    place.write("ten.txt", small::text(2, 10 * 32 + 5).as_bytes().split_at(10 * 32 + 5).0);
     let words = "train --model m --data ten.txt --seq-len 32 --batch 4 --no-shuffle --lr 0 --warmup 0";
     place.ok(&format!("{words} --epochs 2 --run two"));
     assert_eq!(place.metrics("two").len(), 5, "20 rows in steps of 4");

@@ -119,7 +119,7 @@ fn gradients_are_the_slopes_of_the_loss() {
             let gradient = gradients.values(tensor);
             // Along the gradient itself, mixed with noise of the same size, so that a wrong element shows too.
             let size = norm([gradient]) / (gradient.len() as f64).sqrt();
-            let direction: Vec<f64> = gradient.iter().map(|&g| f64::from(g) + size * random.next()).collect();
+            let direction: Vec<f64> = gradient.iter().map(|&g| f64::from(g) + size * random.normal()).collect();
             let product: f64 = direction.iter().zip(gradient).map(|(d, &g)| d * f64::from(g)).sum();
             let length = direction.iter().map(|d| d * d).sum::<f64>().sqrt();
             let slope = reference.slope(&batch, &[(tensor.clone(), direction)], 1e-4 / length.max(1e-12));
@@ -217,16 +217,26 @@ fn c03_only_matrices_decay() {
 }
 
 /// AdamW in f32 in the order of PyTorch's code: what a plain f32 trainer gives.
-fn plain_f32(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], scale: f64, lr: f64, decay: f64, step: i32) {
-    let (b1, b2) = HYPER.betas;
-    let (c1, c2) = (1.0 - b1.powi(step), 1.0 - b2.powi(step));
-    for i in 0..w.len() {
-        let g = (f64::from(g[i]) * scale) as f32;
-        w[i] *= (1.0 - lr * decay) as f32;
-        m[i] += (1.0 - b1) as f32 * (g - m[i]);
-        v[i] = v[i] * b2 as f32 + (1.0 - b2) as f32 * g * g;
-        let d = v[i].sqrt() / c2.sqrt() as f32 + HYPER.eps as f32;
-        w[i] -= (lr / c1) as f32 * (m[i] / d);
+struct PlainF32 {
+    w: Vec<f32>,
+    m: Vec<f32>,
+    v: Vec<f32>,
+    step: i32,
+}
+
+impl PlainF32 {
+    fn update(&mut self, gradient: &[f32], scale: f64, lr: f64, hyper: Hyper) {
+        self.step += 1;
+        let (b1, b2) = hyper.betas;
+        let (c1, c2) = (1.0 - b1.powi(self.step), 1.0 - b2.powi(self.step));
+        for (i, &g) in gradient.iter().enumerate() {
+            let g = (f64::from(g) * scale) as f32;
+            self.w[i] *= (1.0 - lr * hyper.weight_decay) as f32;
+            self.m[i] += (1.0 - b1) as f32 * (g - self.m[i]);
+            self.v[i] = self.v[i] * b2 as f32 + (1.0 - b2) as f32 * g * g;
+            let d = self.v[i].sqrt() / c2.sqrt() as f32 + hyper.eps as f32;
+            self.w[i] -= (lr / c1) as f32 * (self.m[i] / d);
+        }
     }
 }
 
@@ -241,24 +251,25 @@ fn c04_small_updates_do_not_vanish() {
         let shape = model.tensors.shape(name).to_vec();
         model.tensors.insert(name, &shape, near);
     }
-    let (lr, decay, steps) = (1e-6, 0.01, 200);
-    let hyper = Hyper { weight_decay: decay, ..HYPER };
+    let (lr, steps) = (1e-6, 200);
+    let hyper = Hyper { weight_decay: 0.01, ..HYPER };
     let batch = batch(&[10, 15], 2, 16, 96);
     let (_folder, job) = job(&model, &batch, hyper);
     let mut rig = job.begin(&Setup::default()).expect("the set-up is sound");
     let mut exact = Optimizer::new(&model.tensors, hyper);
     let start = model.tensors.values(one);
-    let (mut w, mut m, mut v) = (start.to_vec(), vec![0.0; start.len()], vec![0.0; start.len()]);
-    for step in 1..=steps {
+    let zeros = vec![0.0; start.len()];
+    let mut plain = PlainF32 { w: start.to_vec(), m: zeros.clone(), v: zeros, step: 0 };
+    for _ in 0..steps {
         let outcome = rig.step(&batch, lr).expect("the step runs");
         let gradients = rig.gradients().expect("the gradients can be read");
         let scale = clip_scale(outcome.grad_norm.expect("the norm"), Some(1.0));
         exact.update(&gradients, scale, lr);
-        plain_f32(&mut w, &mut m, &mut v, gradients.values(one), scale, lr, decay, step);
+        plain.update(gradients.values(one), scale, lr, hyper);
     }
     let weights = weights(&mut rig);
     let found = weights.values(one);
-    let off = found.iter().zip(&w).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let off = found.iter().zip(&plain.w).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(off <= 1e-6, "off by {off:e} from plain f32");
     let moved: f64 = found.iter().zip(start).map(|(a, b)| f64::from((a - b).abs())).sum::<f64>() / found.len() as f64;
     assert!(moved > 1e-5, "the weights moved by {moved:e} on average; in bf16 they could not");
