@@ -19,14 +19,10 @@ fn start_is_aligned_and_fresh_bytes_are_zeros() {
 #[test]
 fn what_is_written_is_read() {
     let arena = Arena::new(1 << 20).expect("arena");
-    let mut frame = FrameMut::new(4096, 8192);
-    arena.slice_mut(&mut frame).fill(7);
-    drop(frame);
+    arena.slice_mut(&mut FrameMut::new(4096, 8192)).fill(7);
     assert!(arena.slice(&FrameRef::new(4096, 8192)).iter().all(|b| *b == 7));
     assert!(arena.slice(&FrameRef::new(0, 4096)).iter().all(|b| *b == 0));
-    let mut frame = FrameMut::new(4096, 4096);
-    arena.zero(&mut frame);
-    drop(frame);
+    arena.zero(&mut FrameMut::new(4096, 4096));
     assert_eq!(arena.slice(&FrameRef::new(4096, 8192)).iter().filter(|b| **b == 7).count(), 4096);
 }
 

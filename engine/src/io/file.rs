@@ -34,8 +34,6 @@ pub struct VolumeFile {
     dir: PathBuf,
     path: PathBuf,
     alignment: u32,
-    /// Whether reads and writes bypass the page cache.
-    pub direct: bool,
     /// What the user should know about this volume, in one line.
     pub notice: Option<String>,
 }
@@ -71,9 +69,9 @@ impl VolumeFile {
 
     /// Switches direct I/O on, if the file system has it. After opening, because a failed open with the flag may leave a file.
     fn prepare(file: File, dir: &Path, path: PathBuf, wanted: DirectIo) -> Result<VolumeFile, Error> {
-        let (direct, alignment, refusal) = match switch_to_direct(&file) {
-            Ok(alignment) => (true, alignment, None),
-            Err(what) => (false, ALIGNMENT_MIN, Some(what)),
+        let (alignment, refusal) = match switch_to_direct(&file) {
+            Ok(alignment) => (alignment, None),
+            Err(what) => (ALIGNMENT_MIN, Some(what)),
         };
         let refused = |what: String| Error::DirectIo { path: dir.to_path_buf(), what };
         if alignment > ALIGNMENT_MAX {
@@ -90,7 +88,7 @@ impl VolumeFile {
             remarks.push(format!("direct I/O is refused ({what}), so transfers go through the page cache"));
         }
         let notice = (!remarks.is_empty()).then(|| format!("{}: {}", dir.display(), remarks.join("; ")));
-        Ok(VolumeFile { file: Arc::new(file), dir: dir.to_path_buf(), path, alignment, direct, notice })
+        Ok(VolumeFile { file: Arc::new(file), dir: dir.to_path_buf(), path, alignment, notice })
     }
 
     /// The file's path.
@@ -266,7 +264,7 @@ fn direct_alignment(file: &File) -> Option<u32> {
 }
 
 fn is_ram(file: &File) -> bool {
-    fstatfs(file).is_ok_and(|s| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&(s.f_type as i64)))
+    fstatfs(file).is_ok_and(|s| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&s.f_type))
 }
 
 fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {

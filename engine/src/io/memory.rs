@@ -211,12 +211,14 @@ impl MemoryIo {
         );
         let faults = self.settings.faults;
         let result = match &mut op {
-            Op::Read { volume, offset, into } => self.outcome(into.bytes, faults.short_read, 0).map(|moved| {
-                let at = *offset as usize;
-                let target = &mut self.arena.slice_mut(into)[..moved as usize];
-                target.copy_from_slice(&self.disk.live(*volume)[at..at + moved as usize]);
-                moved
-            }),
+            Op::Read { volume, offset, into } => {
+                let result = self.outcome(into.bytes, faults.short_read, 0);
+                if let Ok(moved) = result {
+                    let (at, moved) = (*offset as usize, moved as usize);
+                    self.arena.slice_mut(into)[..moved].copy_from_slice(&self.disk.live(*volume)[at..at + moved]);
+                }
+                result
+            }
             Op::Write { volume, offset, from } => {
                 let result = self.outcome(from.bytes, faults.short_write, faults.enospc);
                 let source = self.arena.slice(from);

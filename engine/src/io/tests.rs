@@ -1,4 +1,4 @@
-//! What every backend must do, run on each of them, and compared with a model: a `Vec<u8>` a volume.
+//! What every backend must do, run on each of them, and compared with a *mirror* of the volumes: a `Vec<u8>` each.
 
 use super::file::VolumeFile;
 use super::hash::WithHashing;
@@ -97,10 +97,10 @@ struct Going {
     frame: u64,
 }
 
-/// Random aligned transfers, syncs and hashes, many at a time; contents must be those of the model.
+/// Random aligned transfers, syncs and hashes, many at a time; contents must be those of the mirror.
 fn differential(io: &mut dyn Io, arena: &Arena, hashes: bool, seed: u64) -> [Vec<u8>; 2] {
     let mut rng = Rng(seed);
-    let mut model = [vec![0u8; VOLUME_BYTES as usize], vec![0u8; VOLUME_BYTES as usize]];
+    let mut mirror = [vec![0u8; VOLUME_BYTES as usize], vec![0u8; VOLUME_BYTES as usize]];
     let mut going: Vec<Going> = Vec::new();
     let mut frames: Vec<u64> = (0..ARENA_BYTES / FRAME_BYTES).map(|n| n * FRAME_BYTES).collect();
     let mut out = Vec::new();
@@ -137,20 +137,20 @@ fn differential(io: &mut dyn Io, arena: &Arena, hashes: bool, seed: u64) -> [Vec
         let wait = (going.len() >= QUEUE_DEPTH as usize).then_some(FOREVER);
         io.poll(&mut out, wait).expect("poll");
         for done in out.drain(..) {
-            frames.push(settle(&mut model, &mut going, arena, &done));
+            frames.push(settle(&mut mirror, &mut going, arena, &done));
         }
     }
     while !going.is_empty() {
         io.poll(&mut out, Some(FOREVER)).expect("poll");
         for done in out.drain(..) {
-            settle(&mut model, &mut going, arena, &done);
+            settle(&mut mirror, &mut going, arena, &done);
         }
     }
-    model
+    mirror
 }
 
-/// Checks a completion against the model, and gives its frame back.
-fn settle(model: &mut [Vec<u8>; 2], going: &mut Vec<Going>, arena: &Arena, done: &Completion) -> u64 {
+/// Checks a completion against the mirror, and gives its frame back.
+fn settle(mirror: &mut [Vec<u8>; 2], going: &mut Vec<Going>, arena: &Arena, done: &Completion) -> u64 {
     let place = going.iter().position(|g| g.id == done.id).expect("a completion belongs to an operation");
     let going = going.swap_remove(place);
     let moved = *done.result.as_ref().expect("no faults here") as usize;
@@ -158,11 +158,11 @@ fn settle(model: &mut [Vec<u8>; 2], going: &mut Vec<Going>, arena: &Arena, done:
     match &done.op {
         Op::Read { into, .. } => {
             let frame = FrameRef::new(into.offset, into.bytes);
-            assert!(moved > 0 && arena.slice(&frame)[..moved] == model[going.volume][at..at + moved], "{:?}", done.op);
+            assert!(moved > 0 && arena.slice(&frame)[..moved] == mirror[going.volume][at..at + moved], "{:?}", done.op);
         }
         Op::Write { from, .. } => {
             assert_eq!(moved, from.bytes as usize);
-            model[going.volume][at..at + moved].copy_from_slice(&arena.slice(from)[..moved]);
+            mirror[going.volume][at..at + moved].copy_from_slice(&arena.slice(from)[..moved]);
         }
         Op::Sync { .. } => assert_eq!(moved, 0),
         Op::Hash { from, digests, .. } => {
@@ -173,59 +173,59 @@ fn settle(model: &mut [Vec<u8>; 2], going: &mut Vec<Going>, arena: &Arena, done:
     going.frame
 }
 
-/// The files hold what the model holds.
-fn assert_files(bed: &Bed, model: &[Vec<u8>; 2]) {
-    for (file, model) in bed.files.iter().zip(model) {
+/// The files hold what the mirror holds.
+fn assert_files(bed: &Bed, mirror: &[Vec<u8>; 2]) {
+    for (file, mirror) in bed.files.iter().zip(mirror) {
         let mut content = vec![1; VOLUME_BYTES as usize];
         file.read_at(0, &mut content).expect("read");
-        assert!(content == *model, "{} differs from the model", file.path().display());
+        assert!(content == *mirror, "{} differs from the mirror", file.path().display());
     }
 }
 
 #[test]
-fn uring_agrees_with_the_model() {
+fn uring_agrees_with_the_mirror() {
     let bed = Bed::new();
-    let model = differential(&mut bed.hashing(bed.uring(), 2), &bed.arena, true, 1);
-    assert_files(&bed, &model);
+    let mirror = differential(&mut bed.hashing(bed.uring(), 2), &bed.arena, true, 1);
+    assert_files(&bed, &mirror);
 }
 
 #[test]
-fn uring_without_hashing_agrees_with_the_model() {
+fn uring_without_hashing_agrees_with_the_mirror() {
     let bed = Bed::new();
-    let model = differential(&mut bed.uring(), &bed.arena, false, 2);
-    assert_files(&bed, &model);
+    let mirror = differential(&mut bed.uring(), &bed.arena, false, 2);
+    assert_files(&bed, &mirror);
 }
 
 #[test]
-fn transfers_across_registered_buffers_agree_with_the_model() {
+fn transfers_across_registered_buffers_agree_with_the_mirror() {
     let bed = Bed::new();
     // Smaller than a frame and no divisor of one, so that many transfers straddle.
     let mut uring = Uring::with_pieces(&bed.files, Arc::clone(&bed.arena), QUEUE_DEPTH, bed.waker.clone(), 5 * BLOCK)
         .expect("io_uring")
         .0;
-    let model = differential(&mut uring, &bed.arena, false, 3);
-    assert_files(&bed, &model);
+    let mirror = differential(&mut uring, &bed.arena, false, 3);
+    assert_files(&bed, &mirror);
 }
 
 #[test]
-fn the_pool_agrees_with_the_model() {
+fn the_pool_agrees_with_the_mirror() {
     let bed = Bed::new();
-    let model = differential(&mut bed.hashing(bed.pool(), 2), &bed.arena, true, 4);
-    assert_files(&bed, &model);
+    let mirror = differential(&mut bed.hashing(bed.pool(), 2), &bed.arena, true, 4);
+    assert_files(&bed, &mirror);
     let bed = Bed::new();
-    let model = differential(&mut bed.hashing(bed.pool(), 0), &bed.arena, true, 5);
-    assert_files(&bed, &model);
+    let mirror = differential(&mut bed.hashing(bed.pool(), 0), &bed.arena, true, 5);
+    assert_files(&bed, &mirror);
 }
 
 #[test]
-fn memory_agrees_with_the_model() {
+fn memory_agrees_with_the_mirror() {
     for seed in 0..4 {
         let arena = Arc::new(Arena::new(ARENA_BYTES).expect("arena"));
         let settings = Settings { queue_depth: QUEUE_DEPTH, alignment: 4096, ..Settings::new(seed) };
         let mut io = MemoryIo::new(Arc::clone(&arena), &[VOLUME_BYTES; 2], settings);
-        let model = differential(&mut io, &arena, true, seed);
-        for (volume, model) in model.iter().enumerate() {
-            assert!(io.volume(volume as u16) == model);
+        let mirror = differential(&mut io, &arena, true, seed);
+        for (volume, mirror) in mirror.iter().enumerate() {
+            assert!(io.volume(volume as u16) == mirror);
         }
     }
 }
@@ -335,8 +335,8 @@ fn open_picks_the_backend_that_was_asked_for() {
             super::open(&config, &bed.files, Arc::clone(&bed.arena), bed.waker.clone()).expect("a backend");
         assert!(notices.iter().all(|n| !n.contains("pool")), "{notices:?}");
         assert_eq!(io.limits().queue_depth, 8, "the depth counts for each volume");
-        let model = differential(io.as_mut(), &bed.arena, true, 6);
-        assert_files(&bed, &model);
+        let mirror = differential(io.as_mut(), &bed.arena, true, 6);
+        assert_files(&bed, &mirror);
         bed.files.iter().for_each(|f| f.write_at(0, &vec![0; VOLUME_BYTES as usize]).expect("write"));
     }
 }

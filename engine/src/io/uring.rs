@@ -35,8 +35,8 @@ pub struct Uring {
     ring: IoUring,
     /// For the kernel: what it touches must outlive the ring.
     arena: Arc<Arena>,
-    /// Keep the files open; the ring knows them by index.
-    files: Vec<Arc<std::fs::File>>,
+    /// Kept open; the ring knows them by index.
+    _files: Vec<Arc<std::fs::File>>,
     /// Bytes of a registered buffer, `None` when the arena is not registered.
     piece_bytes: Option<u64>,
     slots: Vec<Option<(OpId, Op)>>,
@@ -95,7 +95,7 @@ impl Uring {
         let uring = Uring {
             ring,
             arena,
-            files: files.iter().map(|f| Arc::clone(f.file())).collect(),
+            _files: files.iter().map(|f| Arc::clone(f.file())).collect(),
             piece_bytes,
             slots: (0..queue_depth).map(|_| None).collect(),
             free: (0..queue_depth).rev().collect(),
@@ -157,7 +157,7 @@ impl Uring {
 
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: what the entry points to stays valid until its completion: the arena's bytes by their token in `slots` and the
-        // `Arc` here, `wake_count` by drop, which waits (invariants 1 and 2). The files are kept open by `files`.
+        // `Arc` here, `wake_count` by drop, which waits (invariants 1 and 2). The files are kept open by `_files`.
         unsafe { self.ring.submission().push(entry) }.expect("the submission queue has room for everything in flight");
     }
 

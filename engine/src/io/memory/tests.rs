@@ -243,8 +243,11 @@ fn every_fault_happens_and_says_what_it_did() {
     assert_eq!(seen.len(), 11, "{seen:?}");
 }
 
+/// Completions with what they moved, the number of events, and the volumes after a crash.
+type Story = (Vec<(u64, Option<u32>)>, u64, Vec<Vec<u8>>);
+
 /// A fixed mixture of operations; returns everything observable.
-fn story(seed: u64, stop_after: u64) -> (Vec<(u64, Option<u32>)>, u64, Vec<Vec<u8>>) {
+fn story(seed: u64, stop_after: u64) -> Story {
     let faults = Faults { short_write: 200, eio: 50, ..Faults::default() };
     let (mut io, arena) = simulated(Settings { faults, ..Settings::new(seed) });
     io.stop_after(stop_after);
