@@ -121,7 +121,7 @@ impl CacheWriter {
     pub fn finish(mut self, description: &Description) -> Result<()> {
         let text = serde_json::to_vec(description).expect("numbers, paths and lists are JSON");
         let header = header(self.ids, &text, self.digest.finish());
-        let end = || {
+        let mut end = || {
             self.file.write_all(&text)?;
             self.file.seek(SeekFrom::Start(0))?;
             self.file.write_all(&header)?;
@@ -131,7 +131,6 @@ impl CacheWriter {
             let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(folder)?.sync_all()
         };
-        let mut end = end;
         end().map_err(|e| Error::io(&self.path, "writing", e))
     }
 }

@@ -149,18 +149,14 @@ impl Pending {
 }
 
 fn open(path: &Path) -> Result<File> {
-    let place = || path.display().to_string();
-    match File::open(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(Error::input(place(), "file", "a text file", "no such file"));
-        }
-        other => {
-            let file = other.map_err(|e| Error::io(path, "opening", e))?;
-            if file.metadata().map_err(|e| Error::io(path, "opening", e))?.is_dir() {
-                return Err(Error::input(place(), "file", "a text file", "a folder"));
-            }
-            Ok(file)
-        }
+    let unusable = |found| Error::input(path.display().to_string(), "file", "a text file", found);
+    let file = File::open(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => unusable("no such file"),
+        _ => Error::io(path, "opening", e),
+    })?;
+    match file.metadata().map_err(|e| Error::io(path, "opening", e))?.is_dir() {
+        true => Err(unusable("a folder")),
+        false => Ok(file),
     }
 }
 
