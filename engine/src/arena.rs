@@ -1,15 +1,16 @@
 //! The arena: the one block of RAM that pages live in. An anonymous map whose start is 2 MiB aligned, with huge pages
-//! advised before anything is touched (a page that was touched before the advice stays small, and small pages make direct
-//! I/O several times slower, because a transfer then has hundreds of segments).
+//! advised before anything is touched (a page that was touched before the advice stays small, and small pages make
+//! direct I/O several times slower, because a transfer then has hundreds of segments).
 //!
 //! It is not an allocator: who may use which bytes is the core's decision, expressed in tokens.
 //!
 //! Invariants:
-//! 1. Memory is taken from the system only as it is touched, and never more than `bytes` of it: huge pages are advised only where
-//!    they lie entirely inside.
-//! 2. Access goes through tokens. A [`FrameMut`] is the only token for its bytes while it exists; [`FrameRef`]s for the same bytes
-//!    exist only while no `FrameMut` does. The core keeps this rule when it makes tokens; the type system keeps the rest
-//!    (tokens are not `Clone`, slices borrow their token). With it, no two slices alias unless both are shared.
+//! 1. Memory is taken from the system only as it is touched, and never more than `bytes` of it: huge pages are
+//!    advised only where they lie entirely inside.
+//! 2. Access goes through tokens. A [`FrameMut`] is the only token for its bytes while it exists; [`FrameRef`]s for
+//!    the same bytes exist only while no `FrameMut` does. The core keeps this rule when it makes tokens; the type
+//!    system keeps the rest (tokens are not `Clone`, slices borrow their token). With it, no two slices alias unless
+//!    both are shared.
 //! 3. Fresh bytes are zeros, so every byte is initialised.
 #![allow(unsafe_code)]
 
@@ -65,8 +66,8 @@ impl Arena {
 
     /// First byte; 2 MiB aligned. For registration with the kernel: everything else goes through tokens.
     pub fn base(&self) -> *mut u8 {
-        // SAFETY: `start` is less than HUGE_PAGE_BYTES and the map has that many bytes more than `bytes` (Arena::new), so
-        // the result lies in the map or at its end.
+        // SAFETY: `start` is less than HUGE_PAGE_BYTES and the map has that many bytes more than `bytes`
+        // (Arena::new), so the result lies in the map or at its end.
         unsafe { self.map.as_mut_ptr().add(self.start) }
     }
 
@@ -83,13 +84,15 @@ impl Arena {
 
     /// The frame's bytes for reading.
     pub fn slice<'a>(&'a self, frame: &'a FrameRef) -> &'a [u8] {
-        // SAFETY: nobody writes these bytes while `frame` exists (invariant 2, kept by the core), and the slice borrows it.
+        // SAFETY: nobody writes these bytes while `frame` exists (invariant 2, kept by the core), and the slice
+        // borrows it.
         unsafe { self.bytes_at(frame.offset, u64::from(frame.bytes)) }
     }
 
     /// The frame's bytes for reading and writing.
     pub fn slice_mut<'a>(&'a self, frame: &'a mut FrameMut) -> &'a mut [u8] {
-        // SAFETY: `frame` is the only token for these bytes (invariant 2, kept by the core), and the slice borrows it exclusively.
+        // SAFETY: `frame` is the only token for these bytes (invariant 2, kept by the core), and the slice borrows it
+        // exclusively.
         unsafe { self.bytes_at_mut(frame.offset, u64::from(frame.bytes)) }
     }
 
@@ -103,7 +106,8 @@ impl Arena {
     /// # Safety
     /// For `'a` the arena exists and nobody writes these bytes.
     pub unsafe fn bytes_at<'a>(&self, offset: u64, len: u64) -> &'a [u8] {
-        // SAFETY: `pointer` checks the bounds; the bytes are initialised (invariant 3); the caller answers for aliasing and lifetime.
+        // SAFETY: `pointer` checks the bounds; the bytes are initialised (invariant 3); the caller answers for
+        // aliasing and lifetime.
         unsafe { slice::from_raw_parts(self.pointer(offset, len), len as usize) }
     }
 

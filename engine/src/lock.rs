@@ -1,8 +1,10 @@
-//! The lock of a volume: `DIR/lock`, held with flock for as long as the store is open, with the owner's process id as text.
+//! The lock of a volume: `DIR/lock`, held with flock for as long as the store is open, with the owner's process id as
+//! text.
 //!
-//! flock ends with its owner, however that died, so a file that is left over means nothing and is taken over. The file is removed
-//! while the lock is still held; whoever opened it before that finds, after getting the lock, that the path no longer
-//! leads to the file it locked, and starts again. So two owners can never hold two different files.
+//! flock ends with its owner, however that died, so a file that is left over means nothing and is taken over. The
+//! file is removed while the lock is still held; whoever opened it before that finds, after getting the lock, that
+//! the path no longer leads to the file it locked, and starts again. So two owners can never hold two different
+//! files.
 
 use crate::error::Error;
 use rustix::fs::{FlockOperation, flock};
@@ -24,7 +26,8 @@ impl Lock {
     /// Takes the lock of the volume in `dir`.
     ///
     /// # Errors
-    /// `Error::Locked` with the owner's process id when somebody has it, `Error::Io` when the file cannot be made or locked.
+    /// `Error::Locked` with the owner's process id when somebody has it, `Error::Io` when the file cannot be made or
+    /// locked.
     pub fn take(dir: &Path) -> Result<Lock, Error> {
         let path = dir.join("lock");
         let failed = |doing, source: io::Error| Error::Io {

@@ -19,8 +19,8 @@ const POOL_THREADS_PER_VOLUME: u32 = 16;
 /// Threads of the pool in all.
 const POOL_THREADS_MAX: u32 = 64;
 
-/// Makes the backend for `files`, with hashing in front of it, and says what the user should know. To be called on the thread that
-/// will use it. Without files it only hashes.
+/// Makes the backend for `files`, with hashing in front of it, and says what the user should know. To be called on
+/// the thread that will use it. Without files it only hashes.
 ///
 /// # Errors
 /// `Error::Uring` when io_uring is required and cannot be used; `Error::Io` when a thread cannot be started.

@@ -1,5 +1,5 @@
-//! The file of a volume: opened for direct I/O where the file system has it, its space reserved up front, and plain reads and
-//! writes for the time of opening, when no backend runs yet.
+//! The file of a volume: opened for direct I/O where the file system has it, its space reserved up front, and plain
+//! reads and writes for the time of opening, when no backend runs yet.
 //!
 //! It knows nothing of what is stored. During a sweep its bytes move through a backend only.
 
@@ -67,7 +67,8 @@ impl VolumeFile {
         VolumeFile::prepare(file, dir, path, direct)
     }
 
-    /// Switches direct I/O on, if the file system has it. After opening, because a failed open with the flag may leave a file.
+    /// Switches direct I/O on, if the file system has it. After opening, because a failed open with the flag may
+    /// leave a file.
     fn prepare(file: File, dir: &Path, path: PathBuf, wanted: DirectIo) -> Result<VolumeFile, Error> {
         let (alignment, refusal) = match switch_to_direct(&file) {
             Ok(alignment) => (alignment, None),
@@ -115,8 +116,8 @@ impl VolumeFile {
         self.file.metadata().map(|m| m.len()).map_err(|e| failed("asking the size", &self.path, 0, 0, e))
     }
 
-    /// Reserves space for a range, growing the file over it, so that later writes there cannot lack space. On refusal the file is as
-    /// long as before.
+    /// Reserves space for a range, growing the file over it, so that later writes there cannot lack space. On refusal
+    /// the file is as long as before.
     ///
     /// # Errors
     /// `Error::NoSpace` with the bytes needed and free; `Error::Io`.

@@ -1,5 +1,5 @@
-//! Hashing in front of a backend: takes [`Op::Hash`] out of the stream and runs it on threads of its own; everything else goes
-//! through unchanged. Completions of both kinds come out of the same `poll`.
+//! Hashing in front of a backend: takes [`Op::Hash`] out of the stream and runs it on threads of its own; everything
+//! else goes through unchanged. Completions of both kinds come out of the same `poll`.
 
 use super::workers::Workers;
 use super::{Completion, Io, IoLimits, Op, OpId, Waker};
@@ -21,8 +21,8 @@ pub struct WithHashing<I: Io> {
 }
 
 impl<I: Io> WithHashing<I> {
-    /// Puts `threads` hashing threads in front of `inner`; with none, `submit` hashes. As many hash operations may be in flight as
-    /// `inner` takes transfers. `waker` is the one that `inner` sleeps on.
+    /// Puts `threads` hashing threads in front of `inner`; with none, `submit` hashes. As many hash operations may be
+    /// in flight as `inner` takes transfers. `waker` is the one that `inner` sleeps on.
     ///
     /// # Errors
     /// `Error::Io` when a thread cannot be started.

@@ -1,11 +1,13 @@
-//! A simulated disk for tests: one or several volumes in memory, deterministic, with the freedoms that real ones take. What a test
-//! passes here holds on a device that reorders, tears, shortens and fails.
+//! A simulated disk for tests: one or several volumes in memory, deterministic, with the freedoms that real ones
+//! take. What a test passes here holds on a device that reorders, tears, shortens and fails.
 //!
-//! Operations complete in an order chosen by a seeded generator, one *event* (a submission or a completion) after the other. A test may
-//! stop the disk after any event and ask what a power loss or the death of the process would have left; see [`disk`].
+//! Operations complete in an order chosen by a seeded generator, one *event* (a submission or a completion) after the
+//! other. A test may stop the disk after any event and ask what a power loss or the death of the process would have
+//! left; see [`disk`].
 //!
-//! It panics where a submitter breaks the rules: transfers that are misaligned, out of bounds or overlap on a volume while
-//! one of them writes; frames that overlap while one of them is being filled; a frame that changes while an operation owns it.
+//! It panics where a submitter breaks the rules: transfers that are misaligned, out of bounds or overlap on a volume
+//! while one of them writes; frames that overlap while one of them is being filled; a frame that changes while an
+//! operation owns it.
 //!
 //! There is no time here: `poll` with `wait` completes at least one operation if there is one, and never sleeps.
 
@@ -148,7 +150,8 @@ impl MemoryIo {
         self.disk.crash_image(self.writes_in_flight(), crash, &mut SplitMix64::new(seed))
     }
 
-    /// The volumes' content after the process was killed now: what has completed stays, what was in flight may be there in part.
+    /// The volumes' content after the process was killed now: what has completed stays, what was in flight may be
+    /// there in part.
     pub fn process_kill_image(&self, seed: u64) -> Vec<Vec<u8>> {
         self.disk.process_kill_image(self.writes_in_flight(), &mut SplitMix64::new(seed))
     }

@@ -1,5 +1,5 @@
-//! The backend of plain threads: pread and pwrite, for systems where io_uring is blocked. Same trait and semantics, with more
-//! threads and system calls.
+//! The backend of plain threads: pread and pwrite, for systems where io_uring is blocked. Same trait and semantics,
+//! with more threads and system calls.
 
 use super::file::VolumeFile;
 use super::workers::Workers;

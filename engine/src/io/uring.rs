@@ -1,12 +1,13 @@
 //! The io_uring backend: registered files and buffers, one system call a poll.
 //!
-//! A ring belongs to the thread that makes it (the kernel runs completions on it only when it asks), which is why `Uring` is
-//! not `Send`.
+//! A ring belongs to the thread that makes it (the kernel runs completions on it only when it asks), which is why
+//! `Uring` is not `Send`.
 //!
 //! Invariants:
-//! 1. An operation in the kernel lies in `slots`, with its token, until its completion is reaped; `user_data` is its slot.
-//! 2. Memory that the kernel may touch (the arena, `wake_count`) outlives everything in flight: drop cancels and drains, and
-//!    where that fails leaks the memory instead of freeing it.
+//! 1. An operation in the kernel lies in `slots`, with its token, until its completion is reaped; `user_data` is its
+//!    slot.
+//! 2. Memory that the kernel may touch (the arena, `wake_count`) outlives everything in flight: drop cancels and
+//!    drains, and where that fails leaks the memory instead of freeing it.
 //! 3. The queues hold `queue_depth` operations, the wake-up read and a cancellation, so a push never fails.
 #![allow(unsafe_code)]
 
@@ -56,8 +57,8 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// Makes a ring for `queue_depth` operations in flight, and says what the user should know. To be called on the thread that will
-    /// use it. Registering the arena takes its memory from the system at once.
+    /// Makes a ring for `queue_depth` operations in flight, and says what the user should know. To be called on the
+    /// thread that will use it. Registering the arena takes its memory from the system at once.
     ///
     /// # Errors
     /// `Error::Uring` with what to do about it.
@@ -156,8 +157,9 @@ impl Uring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: what the entry points to stays valid until its completion: the arena's bytes by their token in `slots` and the
-        // `Arc` here, `wake_count` by drop, which waits (invariants 1 and 2). The files are kept open by `_files`.
+        // SAFETY: what the entry points to stays valid until its completion: the arena's bytes by their token in
+        // `slots` and the `Arc` here, `wake_count` by drop, which waits (invariants 1 and 2). The files are kept open
+        // by `_files`.
         unsafe { self.ring.submission().push(entry) }.expect("the submission queue has room for everything in flight");
     }
 
@@ -265,7 +267,8 @@ impl Drop for Uring {
 
 /// A ring with the best flags that the kernel takes.
 fn make_ring(entries: u32) -> Result<IoUring, Error> {
-    // Completions run on this thread and only when it asks (6.1); on this thread at its next system call (5.19); as before.
+    // Completions run on this thread and only when it asks (6.1); on this thread at its next system call (5.19); as
+    // before.
     let first = IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
     let ring = first
         .or_else(|e| {
@@ -296,7 +299,8 @@ fn register_arena(ring: &IoUring, arena: &Arena, piece_bytes: u64) -> io::Result
     if pieces.is_empty() {
         return Ok(());
     }
-    // SAFETY: the pieces lie in the arena, which outlives the ring (invariant 2); the kernel touches them only for operations.
+    // SAFETY: the pieces lie in the arena, which outlives the ring (invariant 2); the kernel touches them only for
+    // operations.
     unsafe { ring.submitter().register_buffers(&pieces) }
 }
 
@@ -313,9 +317,11 @@ fn not_registered(arena: &Arena, error: &io::Error) -> String {
 /// The error with its remedy.
 fn refused(call: &str, error: &io::Error) -> Error {
     let remedy = if is(error, Errno::PERM) {
-        "it is forbidden here: set kernel.io_uring_disabled to 0 with sysctl, or allow io_uring in the container's seccomp profile"
+        "it is forbidden here: set kernel.io_uring_disabled to 0 with sysctl, or allow io_uring in the container's \
+         seccomp profile"
     } else if is(error, Errno::NOSYS) {
-        "the kernel has none (it needs 5.11), or a seccomp profile hides it: use a newer kernel or allow io_uring in the profile"
+        "the kernel has none (it needs 5.11), or a seccomp profile hides it: use a newer kernel or allow io_uring in \
+         the profile"
     } else if is(error, Errno::NOMEM) {
         "there is too little lockable memory: raise RLIMIT_MEMLOCK (`ulimit -l`) or lower the queue depth"
     } else {
@@ -332,8 +338,8 @@ fn result_of(done: &cqueue::Entry) -> io::Result<u32> {
     u32::try_from(done.result()).map_err(|_| io::Error::from_raw_os_error(-done.result()))
 }
 
-/// Ends of `io_uring_enter` that are no failure of the ring: time over, a signal, and a kernel short of memory or of room for
-/// completions. The entries it did not take stay queued for the next poll.
+/// Ends of `io_uring_enter` that are no failure of the ring: time over, a signal, and a kernel short of memory or of
+/// room for completions. The entries it did not take stay queued for the next poll.
 fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
     match entered {
         Ok(_) => Ok(()),

@@ -1,11 +1,11 @@
 //! Wakes the reactor out of a poll from another thread.
 //!
-//! Terms: the *sleeper* is the one thread that polls; everybody else is a *caller*. The state says whether the sleeper runs, is
-//! *parked* (about to sleep or asleep) or was *called* since it last parked. A call costs an atomic swap, and a system call only
-//! when the sleeper is parked.
+//! Terms: the *sleeper* is the one thread that polls; everybody else is a *caller*. The state says whether the
+//! sleeper runs, is *parked* (about to sleep or asleep) or was *called* since it last parked. A call costs an atomic
+//! swap, and a system call only when the sleeper is parked.
 //!
-//! Invariants: a call between two parks makes the second park return at once; only the sleeper reads the eventfd. A sleeper
-//! may wake without a reason, so callers of `poll` look at their queues and never rely on a count.
+//! Invariants: a call between two parks makes the second park return at once; only the sleeper reads the eventfd. A
+//! sleeper may wake without a reason, so callers of `poll` look at their queues and never rely on a count.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;

@@ -1,7 +1,8 @@
 //! Threads that run operations: the common part of the pool backend and of hashing.
 //!
-//! Invariants: at most `queue_depth` operations are inside, so neither queue ever blocks; an operation inside is owned by a queue or by
-//! one thread; a thread that panics marks the workers broken and wakes the sleeper, so that nobody waits for it forever.
+//! Invariants: at most `queue_depth` operations are inside, so neither queue ever blocks; an operation inside is
+//! owned by a queue or by one thread; a thread that panics marks the workers broken and wakes the sleeper, so that
+//! nobody waits for it forever.
 
 use super::{Completion, Op, OpId, Waker};
 use crate::error::Error;

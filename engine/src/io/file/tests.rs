@@ -52,14 +52,13 @@ fn a_misaligned_read_is_a_mistake() {
 #[test]
 fn there_is_one_file_and_it_is_made_once() {
     let (dir, _file) = fresh();
-    assert!(
-        matches!(VolumeFile::create(dir.path(), NAME, DirectIo::Preferred), Err(Error::Exists { path }) if path == dir.path())
-    );
+    let again = VolumeFile::create(dir.path(), NAME, DirectIo::Preferred);
+    assert!(matches!(again, Err(Error::Exists { path }) if path == dir.path()));
     let other = tempfile::tempdir().expect("temp dir");
-    assert!(
-        matches!(VolumeFile::open(other.path(), NAME, DirectIo::Preferred), Err(Error::NoStore { path }) if path == other.path())
-    );
-    assert!(matches!(VolumeFile::create(Path::new("/nonexistent"), NAME, DirectIo::Preferred), Err(Error::Io { .. })));
+    let missing = VolumeFile::open(other.path(), NAME, DirectIo::Preferred);
+    assert!(matches!(missing, Err(Error::NoStore { path }) if path == other.path()));
+    let nowhere = VolumeFile::create(Path::new("/nonexistent"), NAME, DirectIo::Preferred);
+    assert!(matches!(nowhere, Err(Error::Io { .. })));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The content of the simulated volumes and what may become of it.
 //!
-//! Terms: a write is *in flight* until it completes, then *volatile* until a sync that was submitted after its completion
-//! succeeds, then *durable*. Reads see everything that completed. A power loss keeps what is durable and any part of the rest,
-//! sector by sector; the order in which writes completed binds only writes to the same sector.
+//! Terms: a write is *in flight* until it completes, then *volatile* until a sync that was submitted after its
+//! completion succeeds, then *durable*. Reads see everything that completed. A power loss keeps what is durable and
+//! any part of the rest, sector by sector; the order in which writes completed binds only writes to the same sector.
 
 use super::rng::SplitMix64;
 
