@@ -64,7 +64,7 @@ pub(crate) fn block_on<W: Work>(work: W) -> io::Result<(W::Output, Option<io::Er
 }
 
 /// Does the work on the standard library's files.
-fn block_on_std<W: Work>(work: W) -> io::Result<W::Output> {
+pub(super) fn block_on_std<W: Work>(work: W) -> io::Result<W::Output> {
     Ok(tokio::runtime::Builder::new_current_thread().build()?.block_on(work.run(&StdFiles)))
 }
 
@@ -96,7 +96,7 @@ impl OutFile for tokio_uring::fs::File {
 }
 
 /// Files of the standard library.
-struct StdFiles;
+pub(super) struct StdFiles;
 
 impl Files for StdFiles {
     type File = std::fs::File;

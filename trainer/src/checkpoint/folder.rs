@@ -64,7 +64,7 @@ pub(crate) fn open(dir: &Path) -> Result<Option<Folder>> {
     } else {
         return Ok(None);
     };
-    for name in names.iter().filter(|n| n.ends_with(".safetensors")) {
+    for name in names.iter().filter(|n| n.starts_with("model") && n.ends_with(".safetensors")) {
         if !folder.files.iter().any(|(path, _)| path.ends_with(name)) {
             folder
                 .notices

@@ -26,3 +26,6 @@ pub use export::{ExportDtype, ExportReport, ExportRequest, export};
 pub use import::{ImportReport, import};
 pub use source::{Source, SourceRecord};
 pub use stream::State;
+
+#[cfg(test)]
+mod tests;

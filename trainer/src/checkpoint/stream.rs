@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Chunk, Layout};
 use crate::model::Manifest;
 use mt_engine::plan::{Budget, Residency, Shape, plan};
-use mt_engine::{Engine, Mode, PlanError, Profile, RegionId, Resource, Schedule, Sweep};
+use mt_engine::{Engine, Mode, PlanError, Profile, RegionId, Resource, Schedule, Sweep, record_bytes};
 use std::sync::Arc;
 
 /// A store that is open, and what lies where in it.
@@ -22,7 +22,7 @@ pub struct State<'a> {
     pub layout: &'a Layout,
     /// The placement that the engine has adopted; empty if none.
     pub residency: &'a Residency,
-    /// Bytes of the engine's arena.
+    /// Bytes of the engine's arena, the store's own records included.
     pub host_bytes: u64,
     /// Whether the engine has volumes.
     pub has_disk: bool,
@@ -51,8 +51,11 @@ pub fn begin<'a>(state: &State<'a>, regions: &[RegionId], mode: Mode) -> Result<
         prefetch_intervals_max: None,
         has_disk: state.has_disk,
     };
-    let budget = Budget { host_bytes: state.host_bytes, device_bytes: Vec::new(), disk_bytes: u64::MAX };
-    let planned = plan(&Arc::new(schedule), &shape, &budget, &Profile::default(), state.residency);
+    let host_bytes = state.host_bytes.saturating_sub(record_bytes(shape.regions));
+    let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: u64::MAX };
+    // The engine keeps what it has adopted: a sweep for one purpose must not decide on another placement.
+    let entry = Residency { fixed: true, prefetched: Vec::new(), ..state.residency.clone() };
+    let planned = plan(&Arc::new(schedule), &shape, &budget, &Profile::default(), &entry);
     let (plan, _) = planned.map_err(|e| match e {
         PlanError::DoesNotFit { need, have, .. } => {
             let hint = Some("give more RAM, or create the store with smaller pages".into());
