@@ -1,3 +1,5 @@
+//! The arena: alignment, zeros, laziness, bounds.
+
 use super::{Arena, HUGE_PAGE_BYTES};
 use crate::io::{FrameMut, FrameRef};
 

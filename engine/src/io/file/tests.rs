@@ -1,3 +1,5 @@
+//! Volume files on real file systems: the temporary folder, procfs (refuses direct I/O) and /dev/shm (is RAM).
+
 use super::{AlignedBuf, VolumeFile, free_bytes};
 use crate::config::DirectIo;
 use crate::error::Error;

@@ -1,3 +1,5 @@
+//! The simulated disk's own rules: a checker that lets errors through is worse than none.
+
 use super::disk::Crash;
 use super::{Faults, MemoryIo, POISON, Settings};
 use crate::arena::Arena;
