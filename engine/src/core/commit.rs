@@ -1,7 +1,8 @@
-//! A commit: flush, sync, page table, sync, superblock, sync. One at a time, beside the sweep.
+//! A commit: flush, page table, sync of all volumes, superblock, sync of the lead. One at a time, beside the sweep.
 //!
 //! Invariants: the phases run in this order and each begins only when every operation of the one before has completed;
-//! records are encoded only when all pages of the commit are on disk and synced; checkpointed pages released later wait.
+//! records are encoded only when all pages of the commit are written, so that one sync covers both (nothing leads to a table
+//! slot before its superblock); checkpointed pages released later wait.
 
 use super::{Core, Event};
 use crate::config::Kind;
@@ -29,9 +30,8 @@ enum Phase {
     Idle,
     /// Write-backs released before the commit, and flushes of placed runs.
     Draining,
-    SyncingPages,
     WritingTable,
-    SyncingTable,
+    Syncing,
     WritingSuper,
     SyncingSuper,
 }
@@ -150,9 +150,8 @@ impl<I: Io> Core<I> {
         }
         match self.commit.phase {
             Phase::Idle | Phase::Draining => {}
-            Phase::SyncingPages => self.commit_write_table(),
-            Phase::WritingTable => self.commit_sync(Phase::SyncingTable, 1),
-            Phase::SyncingTable => self.commit_write_superblock(),
+            Phase::WritingTable => self.commit_sync(Phase::Syncing, self.volumes.len() as u16),
+            Phase::Syncing => self.commit_write_superblock(),
             Phase::WritingSuper => self.commit_sync(Phase::SyncingSuper, 1),
             Phase::SyncingSuper => self.commit_done(),
         }
@@ -175,7 +174,7 @@ impl<I: Io> Core<I> {
             .take_while(|i| i.seq < before)
             .any(|i| i.state() == IntervalState::Writing && i.kind != Kind::Scratch);
         if self.commit.flushing.is_empty() && !writing {
-            self.commit_sync(Phase::SyncingPages, self.volumes.len() as u16);
+            self.commit_write_table();
         }
     }
 
