@@ -2,9 +2,10 @@
 //!
 //! What it is not: a backup of the run (moments and progress stay in the store).
 //!
-//! Invariants: the folder appears whole under its name or not at all: everything is written and synced in a temporary folder
-//! beside it, renamed at the end, and removed on an error. Weights are rebuilt from both planes and rounded to nearest even; those of a
-//! tensor whose format is the source's come back bit for bit if they were not trained. RAM is bounded by a block of weights.
+//! Invariants: the folder appears whole under its name or not at all: everything is written and synced in a temporary
+//! folder beside it, renamed at the end, and removed on an error. Weights are rebuilt from both planes and rounded to
+//! nearest even; those of a tensor whose format is the source's come back bit for bit if they were not trained. RAM is
+//! bounded by a block of weights.
 
 use super::async_files::{self, Files, OutFile, Work};
 use super::carry;
@@ -93,11 +94,11 @@ pub fn export(
 
 fn plan_files(manifest: &Manifest, record: &SourceRecord, request: &ExportRequest) -> Result<FilesPlan> {
     let tensors = || manifest.units.iter().flat_map(|u| &u.tensors);
-    if request.dtype == ExportDtype::Source {
-        if let Some(tensor) = tensors().find(|t| !record.tensors.contains_key(&t.name)) {
-            let expected = "the format of every tensor in the checkpoint that training started from";
-            return Err(Error::input("--dtype source", &tensor.name, expected, "none recorded"));
-        }
+    if request.dtype == ExportDtype::Source
+        && let Some(tensor) = tensors().find(|t| !record.tensors.contains_key(&t.name))
+    {
+        let expected = "the format of every tensor in the checkpoint that training started from";
+        return Err(Error::input("--dtype source", &tensor.name, expected, "none recorded"));
     }
     let dtype_of = |tensor: &crate::model::Tensor| match request.dtype {
         ExportDtype::One(dtype) => dtype,

@@ -89,6 +89,11 @@ struct Index {
 
 fn open_shards(dir: &Path) -> Result<Folder> {
     let index_path = dir.join(INDEX);
+    let bytes = std::fs::metadata(&index_path).map_err(|e| Error::io(&index_path, "reading its size", e))?.len();
+    if bytes > header::LENGTH_MAX {
+        let expected = format!("at most {} bytes", header::LENGTH_MAX);
+        return Err(Error::input(index_path.display().to_string(), "file size", expected, format!("{bytes} bytes")));
+    }
     let text = std::fs::read_to_string(&index_path).map_err(|e| Error::io(&index_path, "reading", e))?;
     let index: Index = serde_json::from_str(&text).map_err(|e| {
         Error::input(index_path.display().to_string(), "weight_map", "an object from tensor to file", e.to_string())

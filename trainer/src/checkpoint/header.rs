@@ -13,8 +13,8 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Longest header that is read.
-const LENGTH_MAX: u64 = 100_000_000;
+/// Longest header or index that is read.
+pub(crate) const LENGTH_MAX: u64 = 100_000_000;
 /// Most dimensions of a tensor: a bound on what a header can make us hold.
 const DIMENSIONS_MAX: usize = 16;
 

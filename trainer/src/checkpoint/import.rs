@@ -30,7 +30,7 @@ pub struct ImportReport {
 /// every block.
 ///
 /// # Errors
-/// Those of [`Source::read_unit`] and of the engine. The store then holds part of the weights: it must not be committed.
+/// Those of [`Source::read_unit`] and of the engine. The store then has part of the weights and must not be committed.
 pub fn import(
     state: &State<'_>,
     source: &Source,

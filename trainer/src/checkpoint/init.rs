@@ -4,8 +4,8 @@
 //!
 //! Invariant: an element's bits depend on the seed, the tensor's index, the element's index and the standard deviation
 //! alone: not on how the tensor is cut, on threads, or on the machine's mathematical library. Each pair of elements
-//! (2k, 2k + 1) takes words 2k and 2k + 1 of the tensor's own ChaCha8 stream through a Box-Muller transform whose logarithm, sine and
-//! cosine are the fixed series below (additions, multiplications and divisions in f64, no fused ones).
+//! (2k, 2k + 1) takes words 2k and 2k + 1 of the tensor's own ChaCha8 stream through a Box-Muller transform whose
+//! logarithm, sine and cosine are the fixed series below (additions, multiplications and divisions in f64, none fused).
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};

@@ -5,8 +5,8 @@
 //!
 //! The parts, from the files inwards: [`dtype`] number formats; `header` and `folder` what a folder's files hold, with
 //! nothing taken on trust; [`source`] a model's first weights, from files or from the seeded `init`; [`stream`] one
-//! sweep over the state; [`import`]; and outwards: [`writer`] the files to be written and their bytes, `async_files` how
-//! they are written, `carry` what goes along with the weights, [`export`].
+//! sweep over the state; [`import`](mod@import); and outwards: `writer` the files to be written and their bytes,
+//! `async_files` how they are written, `carry` what goes along with the weights, [`export`](mod@export).
 
 mod async_files;
 mod carry;

@@ -90,7 +90,8 @@ impl Source {
         Ok(source)
     }
 
-    /// A random initialization: normal with the configuration's deviation for matrices, ones for norms, zeros for biases.
+    /// A random initialization: normal with the configuration's deviation for matrices, ones for norms, zeros for
+    /// biases. `dir` is named in the record and in errors.
     pub fn random(dir: &Path, config: &ModelConfig, manifest: &Manifest, seed: u64) -> Source {
         let mut stream = 0;
         let units = map_tensors(manifest, |tensor| {

@@ -2,9 +2,10 @@
 //!
 //! What it is not: it does not know where weights come from or how files are written (`async_files`).
 //!
-//! Invariants: weights arrive in the order of the manifest, each once; a file's header is known before its first weight, so
-//! nothing is held back. Within a file tensors lie as the format's own library lays them, wider formats first, then by name,
-//! so that every tensor is aligned and a checkpoint written by it comes back byte for byte; therefore writes are positional.
+//! Invariants: weights arrive in the order of the manifest, each once; a file's header is known before its first
+//! weight, so nothing is held back. Within a file tensors lie as the format's own library lays them, wider formats
+//! first, then by name, so that every tensor is aligned and a checkpoint written by it comes back byte for byte;
+//! therefore writes are positional.
 
 use super::async_files::{Files, OutFile};
 use super::dtype::Dtype;

@@ -92,6 +92,9 @@ fn an_index_that_the_shards_contradict_is_refused() {
     assert_says(&refusal(open(dir.path(), &config, &manifest)), &["weight_map", first, "twice"]);
     std::fs::write(dir.path().join(INDEX), &sound[..sound.len() / 2]).unwrap();
     assert_says(&refusal(open(dir.path(), &config, &manifest)), &["weight_map"]);
+    // A length that nobody means costs nothing.
+    std::fs::File::create(dir.path().join(INDEX)).unwrap().set_len(1 << 30).unwrap();
+    assert_says(&refusal(open(dir.path(), &config, &manifest)), &[INDEX, "1073741824 bytes"]);
     std::fs::write(dir.path().join(INDEX), &sound).unwrap();
     open(dir.path(), &config, &manifest).unwrap();
 }

@@ -144,14 +144,15 @@ fn legal_but_unusual_headers_are_read() {
         format!(r#"{{{entry},"__metadata__":{{"format":"pt","note":"\u00e9"}}}}"#),
         format!("{{{entry}}}{}", " ".repeat(500)),
         format!("{{\n  {entry} }}\n"),
-        format!(r#"{{"w":{{"data_offsets":[0,8],"shape":[2],"other":[{{}}],"dtype":"F32"}}}}"#),
+        r#"{"w":{"data_offsets":[0,8],"shape":[2],"other":[{}],"dtype":"F32"}}"#.into(),
         format!("{{{entry}}}{}", " ".repeat(100_000 - entry.len() - 2)),
     ] {
         assert_eq!(position(&header), 8 + header.len(), "{header:.100}");
     }
     let names = |bytes: &[u8]| read(bytes).unwrap().into_iter().map(|e| e.name).collect::<Vec<_>>();
     assert_eq!(names(&two("[8,16]", "[0,8]")), ["b", "a"]);
-    let empty = r#"{"e":{"dtype":"F32","shape":[0,4],"data_offsets":[0,0]},"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}"#;
+    let empty = r#"{"e":{"dtype":"F32","shape":[0,4],"data_offsets":[0,0]},
+        "s":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}"#;
     assert_eq!(names(&file_of(empty, &[0; 4])), ["e", "s"]);
     assert_eq!(names(&file_of("{}", &[])), [""; 0]);
 }

@@ -36,8 +36,9 @@ struct Draft {
 fn model(edits: Value) -> (ModelConfig, Manifest) {
     let mut json = json!({
         "model_type": "llama", "vocab_size": 72, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 40, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
-        "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.1,
+        "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 40, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": false, "max_position_embeddings": 64,
+        "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.1,
         "rope_theta": 10000.0, "torch_dtype": "float32"
     });
     json.as_object_mut().unwrap().extend(edits.as_object().unwrap().clone());

@@ -184,7 +184,7 @@ impl OutFile for FaultyFile {
         if count > self.2 {
             return (Err(io::ErrorKind::StorageFull.into()), buffer);
         }
-        if count % 5 == 0 {
+        if count.is_multiple_of(5) {
             return (Err(io::ErrorKind::Interrupted.into()), buffer);
         }
         let end = buffer.len().min(from + 1 + (count as usize * 677) % 3_000);
