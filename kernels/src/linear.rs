@@ -2,10 +2,10 @@
 //!
 //! Which operand is packed: the crate wants C contiguous along its first side and therefore computes the transpose of
 //! each of these row-major products; written this way forward packs tiles of `w`, `backward_input` reads `w` as it lies,
-//! and `backward_weight` packs `dy`. The three run within noise of each other (see the benchmark `kernels`).
+//! and `backward_weight` packs `dy`. Each product is cut in the way that packs least: see [`Cut`].
 
 use crate::Cpu;
-use crate::product::{self, Size, View};
+use crate::product::{self, Cut, Size, View};
 use crate::simd::with_simd;
 use rayon::prelude::*;
 
@@ -34,7 +34,7 @@ pub fn forward(
         cpu.install(|| y.par_chunks_mut(outputs).for_each(|y| y.copy_from_slice(bias)));
     }
     let size = Size { rows: tokens, cols: outputs, k: inputs };
-    product::all(cpu, y, bias.is_some(), View::rows(x, inputs), View::transposed(w, inputs), size);
+    product::all(cpu, y, bias.is_some(), View::rows(x, inputs), View::transposed(w, inputs), size, Cut::HIGH);
 }
 
 /// dx [T,I] = (add ? dx : 0) + dy [T,O] * w [O,I]
@@ -52,7 +52,7 @@ pub fn backward_input(
     assert_eq!((dy.len(), w.len()), (tokens * outputs, outputs * inputs), "dy [T,O], w [O,I]");
     assert_eq!(dx.len(), tokens * inputs, "dx [T,I]");
     let size = Size { rows: tokens, cols: inputs, k: outputs };
-    product::all(cpu, dx, add, View::rows(dy, outputs), View::rows(w, inputs), size);
+    product::all(cpu, dx, add, View::rows(dy, outputs), View::rows(w, inputs), size, Cut::HIGH);
 }
 
 /// dw [O,I] = (add ? dw : 0) + dy [T,O]^T * x [T,I]
@@ -70,7 +70,7 @@ pub fn backward_weight(
     assert_eq!((dy.len(), x.len()), (tokens * outputs, tokens * inputs), "dy [T,O], x [T,I]");
     assert_eq!(dw.len(), outputs * inputs, "dw [O,I]");
     let size = Size { rows: outputs, cols: inputs, k: tokens };
-    product::all(cpu, dw, add, View::transposed(dy, outputs), View::rows(x, inputs), size);
+    product::all(cpu, dw, add, View::transposed(dy, outputs), View::rows(x, inputs), size, Cut::WIDE);
 }
 
 /// db [O] = (add ? db : 0) + sum over tokens of dy, in token order (in f64, rounded once)
