@@ -1,49 +1,100 @@
 //! Every setting of a run, resolved: what `settings.toml` in the run folder holds. The command's flags and TOML file
 //! become this; nothing below it knows of flags.
+//!
+//! The names in `settings.toml` are those of the flags, so that the file can be given to `mt train` again.
+//!
+//! Terms. *Identity*: the settings that decide the numbers. A commit's note holds them, and a resume with other values
+//! is refused. The rest (where pages lie, budgets, threads, how often to commit) may change between two starts of a run.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::path::PathBuf;
 
 /// Shape of the learning rate after the warm-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LrSchedule { Constant, Linear, Cosine }
+pub enum LrSchedule {
+    /// The peak rate to the end.
+    Constant,
+    /// A straight line from the peak to the floor at the last step.
+    Linear,
+    /// Half a cosine from the peak to the floor at the last step.
+    Cosine,
+}
 
 /// Length of the warm-up.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Warmup { Steps(u64), Percent(f64) }
+#[serde(try_from = "WarmupText", into = "WarmupText")]
+pub enum Warmup {
+    /// Optimizer steps.
+    Steps(u64),
+    /// Percent of the run's steps.
+    Percent(f64),
+}
 
 /// What of a layer's intermediates is kept for backward.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Recompute { /// Only the layer's input is kept.
-    All, /// Everything is kept.
-    None, /// `None` if it fits without streaming more, else `All`.
-    Auto }
+pub enum Recompute {
+    /// Only the layer's input is kept.
+    All,
+    /// Everything is kept.
+    None,
+    /// `None` if it fits without streaming more, else `All`.
+    Auto,
+}
 
 /// What survives a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Durability { Full, None }
+pub enum Durability {
+    /// Commits: the run resumes after any crash.
+    Full,
+    /// Nothing: a crash or a stop loses the run; half the disk.
+    None,
+}
 
 /// A number or "auto".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Auto<T> { Auto, #[serde(untagged)] Value(T) }
+pub enum Auto<T> {
+    /// Decided by the program.
+    Auto,
+    /// Decided by the user.
+    #[serde(untagged)]
+    Value(T),
+}
 
-/// The settings. Identity: a resume with other values of these is refused, except where a comment says "may change".
+impl<T: Copy> Auto<T> {
+    /// The user's value, if there is one.
+    pub fn value(self) -> Option<T> {
+        match self {
+            Auto::Auto => None,
+            Auto::Value(value) => Some(value),
+        }
+    }
+}
+
+/// The settings. A comment says "may change" where a setting is not part of the identity.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Settings {
-    /// Model folder; None: the built-in default model.
+    /// Model folder; None: the built-in default model. The path may change, the model may not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// Text files; empty: the built-in sentences.
+    /// Text files; empty: the built-in sentences. The paths may change, the tokens may not.
+    #[serde(default)]
     pub data: Vec<PathBuf>,
-    /// Store directories (may change: `mt resume --store OLD=NEW`).
+    /// Store directories; empty: `store` in the run folder (may change).
+    #[serde(default)]
     pub store: Vec<PathBuf>,
     /// RAM of the whole process in bytes (may change).
     pub ram: Auto<u64>,
+    /// Optimizer steps of the whole run; None: decided by `epochs` (may change where the learning rate stays).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
+    /// Passes over the data of the whole run; with `steps` too, the first reached ends the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epochs: Option<u64>,
     /// Sequences per optimizer step.
     pub batch: u64,
@@ -51,24 +102,204 @@ pub struct Settings {
     pub micro_batch: Auto<u64>,
     /// Tokens of a row.
     pub seq_len: u64,
+    /// Peak learning rate.
     pub lr: f64,
+    /// Shape of the learning rate.
     pub lr_schedule: LrSchedule,
+    /// Length of the warm-up.
     pub warmup: Warmup,
+    /// Floor of the learning rate as a share of the peak.
     pub min_lr_ratio: f64,
-    /// None: off.
+    /// Largest global gradient norm; None: no clipping.
+    #[serde(with = "or_off")]
     pub max_grad_norm: Option<f64>,
+    /// Decoupled weight decay, on tensors of two or more dimensions.
     pub weight_decay: f64,
+    /// Decay rates of the first and second moment.
     pub betas: (f64, f64),
+    /// Added to the root of the second moment.
     pub eps: f64,
+    /// Seed of the initialization and of the order of rows.
     pub seed: u64,
     /// CPU threads (may change).
     pub threads: u64,
+    /// Rows in a seeded order, another in each epoch. In the file: `no-shuffle`, its opposite.
+    #[serde(rename = "no-shuffle", with = "inverted")]
     pub shuffle: bool,
-    /// May change.
+    /// What is kept for backward (may change).
     pub recompute: Recompute,
     /// Steps between commits (may change).
     pub checkpoint_every: Auto<u64>,
+    /// What survives a crash.
     pub durability: Durability,
     /// Elements of a page.
     pub page: Auto<u64>,
+}
+
+/// Names of the settings that may change between two starts of a run. `steps` is judged apart.
+const MAY_CHANGE: [&str; 8] = ["model", "data", "store", "ram", "steps", "threads", "recompute", "checkpoint-every"];
+
+impl Settings {
+    /// The settings that decide the numbers, by name.
+    pub fn identity(&self) -> Map<String, Value> {
+        let value = serde_json::to_value(self).expect("settings hold only numbers, text and lists");
+        let Value::Object(mut map) = value else { unreachable!("settings are a struct") };
+        map.retain(|name, _| !MAY_CHANGE.contains(&name.as_str()));
+        map
+    }
+}
+
+/// `warmup` in a file: a number of steps, or text like "5%".
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+enum WarmupText {
+    Steps(u64),
+    Text(String),
+}
+
+impl From<Warmup> for WarmupText {
+    fn from(warmup: Warmup) -> WarmupText {
+        match warmup {
+            Warmup::Steps(steps) => WarmupText::Steps(steps),
+            Warmup::Percent(percent) => WarmupText::Text(format!("{percent}%")),
+        }
+    }
+}
+
+impl TryFrom<WarmupText> for Warmup {
+    type Error = String;
+
+    fn try_from(text: WarmupText) -> Result<Warmup, String> {
+        match text {
+            WarmupText::Steps(steps) => Ok(Warmup::Steps(steps)),
+            WarmupText::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl std::str::FromStr for Warmup {
+    type Err = String;
+
+    /// Steps ("20") or a percentage of the run ("5%").
+    fn from_str(text: &str) -> Result<Warmup, String> {
+        let expected = || format!("expected steps (20) or a percentage of the run (5%), found \"{text}\"");
+        match text.strip_suffix('%') {
+            None => text.parse().map(Warmup::Steps).map_err(|_| expected()),
+            Some(number) => match number.trim().parse::<f64>() {
+                Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Warmup::Percent(percent)),
+                _ => Err(expected()),
+            },
+        }
+    }
+}
+
+/// An optional number whose absence is written "off": TOML has no null.
+mod or_off {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum NumberOrOff {
+        Number(f64),
+        Off(String),
+    }
+
+    pub fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(number) => NumberOrOff::Number(*number),
+            None => NumberOrOff::Off("off".to_owned()),
+        }
+        .serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+        match NumberOrOff::deserialize(deserializer)? {
+            NumberOrOff::Number(number) => Ok(Some(number)),
+            NumberOrOff::Off(text) if text == "off" => Ok(None),
+            NumberOrOff::Off(text) => Err(D::Error::custom(format!("expected a number or \"off\", found \"{text}\""))),
+        }
+    }
+}
+
+/// A switch that the file names by its opposite, as the flag does.
+mod inverted {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+        (!value).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+        Ok(!bool::deserialize(deserializer)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            model: None,
+            data: vec![PathBuf::from("/data/a.txt")],
+            store: Vec::new(),
+            ram: Auto::Value(64 << 20),
+            steps: Some(60),
+            epochs: None,
+            batch: 4,
+            micro_batch: Auto::Auto,
+            seq_len: 128,
+            lr: 1e-3,
+            lr_schedule: LrSchedule::Cosine,
+            warmup: Warmup::Percent(5.0),
+            min_lr_ratio: 0.1,
+            max_grad_norm: None,
+            weight_decay: 0.1,
+            betas: (0.9, 0.95),
+            eps: 1e-8,
+            seed: 1,
+            threads: 2,
+            shuffle: true,
+            recompute: Recompute::Auto,
+            checkpoint_every: Auto::Value(10),
+            durability: Durability::Full,
+            page: Auto::Auto,
+        }
+    }
+
+    #[test]
+    fn file_gives_the_settings_back() {
+        let text = toml::to_string(&settings()).unwrap();
+        assert_eq!(toml::from_str::<Settings>(&text).unwrap(), settings());
+        assert!(text.contains("warmup = \"5%\""), "{text}");
+    }
+
+    #[test]
+    fn file_has_the_names_of_the_flags() {
+        let text = toml::to_string(&settings()).unwrap();
+        assert!(text.contains("no-shuffle = false"), "{text}");
+        assert!(text.contains("max-grad-norm = \"off\""), "{text}");
+        assert!(text.contains("micro-batch = \"auto\""), "{text}");
+    }
+
+    #[test]
+    fn identity_leaves_out_what_may_change() {
+        let mut other = settings();
+        other.ram = Auto::Auto;
+        other.threads = 7;
+        other.recompute = Recompute::All;
+        other.store = vec![PathBuf::from("/elsewhere")];
+        assert_eq!(settings().identity(), other.identity());
+        other.lr = 2e-3;
+        assert_ne!(settings().identity(), other.identity());
+    }
+
+    #[test]
+    fn warmup_refuses_other_text() {
+        assert_eq!("5%".parse(), Ok(Warmup::Percent(5.0)));
+        assert_eq!("12".parse(), Ok(Warmup::Steps(12)));
+        for bad in ["", "x", "-1", "101%", "5 percent", "NaN%"] {
+            assert!(bad.parse::<Warmup>().is_err(), "{bad}");
+        }
+    }
 }

@@ -1,1 +1,45 @@
-//! run.
+//! A run: a folder, a store and a loop of steps that goes on over any number of processes.
+//!
+//! What it is not: it computes nothing (`step` does) and prints nothing: an [`Observer`] gets what happens.
+//!
+//! Invariants: settings are written first, so that a run that was killed at any moment can go on; a commit's note holds
+//! all that a resume needs beside the pages; a resumed run gives the numbers of one that was never stopped.
+
+mod budget;
+mod cadence;
+mod command_line;
+mod export;
+mod files;
+mod folder;
+mod inputs;
+mod inspect;
+mod list;
+mod lock;
+mod memory;
+mod metrics;
+mod note;
+mod observer;
+mod resume;
+mod sample;
+mod session;
+pub mod size;
+mod start;
+mod store;
+mod train;
+mod verify;
+
+pub use command_line::{CommandLine, quoted};
+pub use export::{Export, MAX_SHARD_BYTES, export};
+pub use folder::RunRecord;
+pub use inspect::{Inspection, Standing, inspect};
+pub use list::{list, remove};
+pub use metrics::StepRecord;
+pub use note::Note;
+pub use observer::{Ending, Event, Observer, Planned, RamParts, Summary};
+pub use resume::{Changes, Resumed, resume};
+pub use start::Process;
+pub use train::train;
+pub use verify::{Verified, verify};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! The command line of `mt`: subcommands, flags and their help. Only text is taken here; `layers.rs` merges it with the
+//! file and the defaults, and `resolve.rs` gives it a meaning.
+
+use clap::{Args, Parser, Subcommand};
+
+/// Trains language models in full precision on machines whose memory holds neither the model nor its state.
+#[derive(Parser, Debug)]
+#[command(
+    name = "mt",
+    version,
+    max_term_width = 110,
+    after_help = "Exit codes: 0 done, 2 bad input, 3 does not fit, \
+    4 I/O or corruption, 5 numeric stop, 130 stopped and resumable.\n\nExamples:\n  mt train\n  \
+    mt train --data notes.txt --run runs/notes\n  mt resume runs/notes\n  mt export runs/notes --out notes-model"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Train a model; without arguments a small one on built-in sentences
+    #[command(after_help = "Every flag can stand in CONFIG.toml under its own name (batch = 8, no-shuffle = true, \
+        betas = [0.9, 0.95]). Flags win over the file; paths in the file are relative to it.\n\nExamples:\n  mt train\n  \
+        mt train --data notes.txt --steps 200\n  mt train --model SmolLM2-135M --data a.txt --data b.txt --ram 600MiB --epochs 1\n  \
+        mt train config.toml --lr 1e-4 --print-config")]
+    Train(Box<Train>),
+    /// Continue a run at its last commit, with the very same numbers as if it had never stopped
+    #[command(after_help = "Examples:\n  mt resume runs/notes-1\n  mt resume runs/notes-1 --ram 2GiB\n  \
+        mt resume runs/notes-1 --steps 400 --allow-change steps\n  mt resume runs/notes-1 --store /old/disk=/new/disk")]
+    Resume(Resume),
+    /// Write a run's last commit as a model folder
+    #[command(after_help = "Examples:\n  mt export runs/notes-1 --out notes-model\n  \
+        mt export runs/notes-1 --out notes-model --dtype bf16 --max-shard 2GB")]
+    Export(Export),
+    /// Read every page of a run's last commit and compare it with its checksum
+    #[command(after_help = "Example:\n  mt verify runs/notes-1")]
+    Verify(Named),
+    /// Show what a run's folder and store hold
+    #[command(after_help = "Examples:\n  mt inspect runs/notes-1\n  mt inspect runs/notes-1 --json")]
+    Inspect(Named),
+    /// List the runs in a folder
+    #[command(after_help = "Examples:\n  mt ls\n  mt ls /data/runs --json")]
+    Ls(List),
+    /// Delete a run: its folder and its store
+    #[command(after_help = "Examples:\n  mt rm runs/notes-1\n  mt rm runs/notes-1 --yes")]
+    Rm(Remove),
+}
+
+/// Flags of `mt train`. All values are text here; their names are those of `options.rs`.
+#[derive(Args, Debug)]
+pub struct Train {
+    /// TOML file with any of the flags below
+    #[arg(value_name = "CONFIG.toml")]
+    pub config: Option<String>,
+    /// Model folder: config.json and, unless training starts from a random initialization, safetensors [default: a
+    /// built-in model of 12.7 M parameters]
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<String>,
+    /// UTF-8 text file, one document; may be repeated [default: built-in sentences; needed with --model]
+    #[arg(long, value_name = "FILE")]
+    pub data: Vec<String>,
+    /// Folder of the run; must not exist [default: runs/NAME-1, -2, ...]
+    #[arg(long, value_name = "DIR")]
+    pub run: Option<String>,
+    /// Folder for pages [default: store in the run folder]
+    #[arg(long, value_name = "DIR")]
+    pub store: Vec<String>,
+    /// RAM of the whole process, e.g. 600MiB or auto: what is free, less a margin [default: auto; 64MiB without --model]
+    #[arg(long, value_name = "SIZE|auto")]
+    pub ram: Option<String>,
+    /// Optimizer steps of the run [default: 60 without --model; else one epoch]
+    #[arg(long, value_name = "N")]
+    pub steps: Option<String>,
+    /// Passes over the data; with --steps too, the first reached ends the run [default: 1 with --model and no --steps]
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<String>,
+    /// Stop after this step, resumable [default: not set]
+    #[arg(long, value_name = "STEP")]
+    pub stop_at: Option<String>,
+    /// Sequences per optimizer step [default: 4]
+    #[arg(long, value_name = "SEQUENCES")]
+    pub batch: Option<String>,
+    /// Sequences computed together; auto: about 1,024 tokens [default: auto]
+    #[arg(long, value_name = "N|auto")]
+    pub micro_batch: Option<String>,
+    /// Tokens of a sequence [default: 512; 128 without --model]
+    #[arg(long, value_name = "TOKENS")]
+    pub seq_len: Option<String>,
+    /// Peak learning rate [default: 2e-5; 1e-3 without --model]
+    #[arg(long, value_name = "F")]
+    pub lr: Option<String>,
+    /// Learning rate after the warm-up: constant, linear or cosine [default: cosine]
+    #[arg(long, value_name = "SHAPE")]
+    pub lr_schedule: Option<String>,
+    /// Length of the warm-up, in steps or as a percentage of the run [default: 5%; 6 without --model]
+    #[arg(long, value_name = "STEPS|PERCENT")]
+    pub warmup: Option<String>,
+    /// Floor of the learning rate as a share of its peak [default: 0.1]
+    #[arg(long, value_name = "F")]
+    pub min_lr_ratio: Option<String>,
+    /// Clip gradients to this global norm, or off [default: 1]
+    #[arg(long, value_name = "F|off")]
+    pub max_grad_norm: Option<String>,
+    /// Decoupled weight decay of matrices [default: 0.1]
+    #[arg(long, value_name = "F")]
+    pub weight_decay: Option<String>,
+    /// Decay rates of AdamW's two moments [default: 0.9,0.95]
+    #[arg(long, value_name = "F,F")]
+    pub betas: Option<String>,
+    /// AdamW's epsilon, added outside the root [default: 1e-8]
+    #[arg(long, value_name = "F")]
+    pub eps: Option<String>,
+    /// Seed of a random initialization and of the order of sequences [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<String>,
+    /// CPU threads; auto: all that the process may use [default: auto]
+    #[arg(long, value_name = "N|auto")]
+    pub threads: Option<String>,
+    /// Take sequences in their order [default: a seeded order, another in each epoch]
+    #[arg(long)]
+    pub no_shuffle: bool,
+    /// Keep only each layer's input and compute the rest again in backward: all, none or auto [default: auto]
+    #[arg(long, value_name = "WHAT")]
+    pub recompute: Option<String>,
+    /// Steps between commits; auto: as often as costs at most 1% [default: auto; without --model one commit at the end]
+    #[arg(long, value_name = "N|auto")]
+    pub checkpoint_every: Option<String>,
+    /// full: a crash at any moment loses at most the steps since the last commit. none: a crash loses the run; needs
+    /// --export or --discard [default: full]
+    #[arg(long, value_name = "full|none")]
+    pub durability: Option<String>,
+    /// Write the trained model to this folder at the end, or at a stop with --durability none [default: not set]
+    #[arg(long, value_name = "DIR")]
+    pub export: Option<String>,
+    /// With --durability none: let the trained model go [default: off]
+    #[arg(long)]
+    pub discard: bool,
+    /// Elements of a page: a power of two from 2048 to 1048576 [default: auto: at most 1% of padding]
+    #[arg(long, value_name = "ELEMENTS|auto")]
+    pub page: Option<String>,
+    /// Print JSON lines on stdout, everything else on stderr [default: off]
+    #[arg(long)]
+    pub json: bool,
+    /// Print each value and where it came from, and stop [default: off]
+    #[arg(long)]
+    pub print_config: bool,
+}
+
+/// Flags of `mt resume`.
+#[derive(Args, Debug)]
+pub struct Resume {
+    /// Folder of the run
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    /// Optimizer steps of the whole run, those already done included [default: as the run was started]
+    #[arg(long, value_name = "N")]
+    pub steps: Option<String>,
+    /// Stop after this step, resumable [default: not set]
+    #[arg(long, value_name = "STEP")]
+    pub stop_at: Option<String>,
+    /// RAM of the whole process [default: as the run was started]
+    #[arg(long, value_name = "SIZE|auto")]
+    pub ram: Option<String>,
+    /// CPU threads [default: as the run was started]
+    #[arg(long, value_name = "N|auto")]
+    pub threads: Option<String>,
+    /// Steps between commits [default: as the run was started]
+    #[arg(long, value_name = "N|auto")]
+    pub checkpoint_every: Option<String>,
+    /// The store moved from folder OLD to NEW [default: not moved]
+    #[arg(long, value_name = "OLD=NEW")]
+    pub store: Vec<String>,
+    /// Accept a change that alters the numbers: "steps" for a total that changes the learning rates [default: none]
+    #[arg(long, value_name = "WHAT", value_parser = ["steps"])]
+    pub allow_change: Vec<String>,
+    /// Write the trained model to this folder at the end [default: not set]
+    #[arg(long, value_name = "DIR")]
+    pub export: Option<String>,
+    /// Print JSON lines on stdout, everything else on stderr [default: off]
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `mt export`.
+#[derive(Args, Debug)]
+pub struct Export {
+    /// Folder of the run
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    /// Folder to write; must not exist or be empty
+    #[arg(long, value_name = "DIR")]
+    pub out: String,
+    /// Type of the numbers: f32, bf16, or source: each tensor as it was imported
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    pub dtype: String,
+    /// Largest file; a larger model becomes shards with an index
+    #[arg(long, value_name = "SIZE", default_value = "5GB")]
+    pub max_shard: String,
+    /// Print one JSON object on stdout [default: off]
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A run and how to print.
+#[derive(Args, Debug)]
+pub struct Named {
+    /// Folder of the run
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    /// Print one JSON object on stdout [default: off]
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `mt ls`.
+#[derive(Args, Debug)]
+pub struct List {
+    /// Folder that holds runs
+    #[arg(value_name = "DIR", default_value = "runs")]
+    pub dir: String,
+    /// Print one JSON object a line on stdout [default: off]
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `mt rm`.
+#[derive(Args, Debug)]
+pub struct Remove {
+    /// Folder of the run
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    /// Do not ask [default: ask]
+    #[arg(long)]
+    pub yes: bool,
+}

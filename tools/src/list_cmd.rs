@@ -1,0 +1,71 @@
+//! `mt ls` and `mt rm`.
+
+use crate::args::{List, Remove};
+use crate::failure::Failure;
+use mt_trainer::run::size::human;
+use mt_trainer::run::{Inspection, Standing, inspect, list as list_runs, quoted, remove as remove_run};
+use serde_json::json;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+/// Lists the runs in a folder.
+pub fn list(args: &List) -> Result<u8, Failure> {
+    let dir = Path::new(&args.dir);
+    if !dir.exists() && args.dir == "runs" {
+        eprintln!("mt: no runs here yet; start one: mt train");
+        return Ok(0);
+    }
+    let runs = list_runs(dir)?;
+    let width = runs.iter().map(|run| run.run.display().to_string().len()).max().unwrap_or(0);
+    for run in &runs {
+        let bytes = run.store_bytes + run.folder_bytes;
+        let loss = run.last.as_ref().map(|last| last.loss);
+        if args.json {
+            let value = json!({"run": run.run, "state": standing(run), "loss": loss, "bytes": bytes});
+            println!("{value}");
+        } else {
+            let loss = loss.map_or("no step yet".to_owned(), |loss| format!("loss {loss:.4}"));
+            println!("{:<width$}  {:>9}  {loss:<12}  {}", run.run.display().to_string(), human(bytes), standing(run));
+        }
+    }
+    Ok(0)
+}
+
+/// Deletes a run, after saying what that frees and asking.
+pub fn remove(args: &Remove) -> Result<u8, Failure> {
+    let path = Path::new(&args.run);
+    let run = inspect(path)?;
+    let bytes = human(run.store_bytes + run.folder_bytes);
+    let stores: Vec<String> = run.stores.iter().map(|store| store.display().to_string()).collect();
+    println!("{}: {}; removing it with its store in {} frees {bytes}", args.run, standing(&run), stores.join(", "));
+    if !args.yes && !is_agreed(&args.run)? {
+        println!("nothing removed");
+        return Ok(0);
+    }
+    println!("freed {}", human(remove_run(path)?));
+    Ok(0)
+}
+
+/// Asks on the terminal; without one the answer must be on the command line.
+fn is_agreed(run: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::input(format!("nobody to ask, nothing removed; run: mt rm {} --yes", quoted(run))));
+    }
+    print!("remove it? [y/N] ");
+    _ = std::io::stdout().flush();
+    let mut answer = String::new();
+    _ = std::io::stdin().read_line(&mut answer);
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Where a run stands, in words.
+pub fn standing(inspection: &Inspection) -> String {
+    match &inspection.standing {
+        Standing::Committed { step, total_steps } if step >= total_steps => format!("finished, {step} steps"),
+        Standing::Committed { step, total_steps } => format!("step {step} of {total_steps}, can be resumed"),
+        Standing::InUse(pid) => format!("in use by process {pid}"),
+        Standing::NoCommit => "no commit yet; a resume imports again".to_owned(),
+        Standing::NotKept => "run with --durability none, nothing to resume".to_owned(),
+        Standing::Broken(why) => format!("its store does not open: {why}"),
+    }
+}

@@ -1,0 +1,121 @@
+//! The options of `mt train`: one table that the flags, the TOML file, the defaults and `--print-config` share.
+//!
+//! A file's keys are the flags' names without the dashes. The flags' texts stand in `args.rs`; a test holds the two
+//! lists together.
+
+/// What a file may write for an option, and how its values become text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// One number or string. An array of numbers is read as the flag's comma-separated text.
+    Single,
+    /// A string or an array of strings; the flag may be repeated.
+    Paths,
+    /// A path.
+    Path,
+    /// true or false; the flag takes no value.
+    Switch,
+}
+
+/// One option.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// Name of the flag without dashes, and of the file's key.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Its default as a flag would give it; empty: not set.
+    pub default: &'static str,
+    /// Its default where no model folder is given, if that is another.
+    pub built_in: Option<&'static str>,
+}
+
+const fn choice(name: &'static str, kind: Kind, default: &'static str) -> Choice {
+    Choice { name, kind, default, built_in: None }
+}
+
+const fn with_built_in(name: &'static str, default: &'static str, built_in: &'static str) -> Choice {
+    Choice { name, kind: Kind::Single, default, built_in: Some(built_in) }
+}
+
+/// Every option of `mt train`, in the order of the help text.
+pub const CHOICES: [Choice; 30] = [
+    choice("model", Kind::Path, ""),
+    choice("data", Kind::Paths, ""),
+    choice("run", Kind::Path, ""),
+    choice("store", Kind::Paths, ""),
+    with_built_in("ram", "auto", "64MiB"),
+    with_built_in("steps", "", "60"),
+    choice("epochs", Kind::Single, ""),
+    choice("stop-at", Kind::Single, ""),
+    choice("batch", Kind::Single, "4"),
+    choice("micro-batch", Kind::Single, "auto"),
+    with_built_in("seq-len", "512", "128"),
+    with_built_in("lr", "2e-5", "1e-3"),
+    choice("lr-schedule", Kind::Single, "cosine"),
+    with_built_in("warmup", "5%", "6"),
+    choice("min-lr-ratio", Kind::Single, "0.1"),
+    choice("max-grad-norm", Kind::Single, "1"),
+    choice("weight-decay", Kind::Single, "0.1"),
+    choice("betas", Kind::Single, "0.9,0.95"),
+    choice("eps", Kind::Single, "1e-8"),
+    choice("seed", Kind::Single, "0"),
+    choice("threads", Kind::Single, "auto"),
+    choice("no-shuffle", Kind::Switch, "false"),
+    choice("recompute", Kind::Single, "auto"),
+    choice("checkpoint-every", Kind::Single, "auto"),
+    choice("durability", Kind::Single, "full"),
+    choice("export", Kind::Path, ""),
+    choice("discard", Kind::Switch, "false"),
+    choice("page", Kind::Single, "auto"),
+    choice("json", Kind::Switch, "false"),
+    choice("print-config", Kind::Switch, "false"),
+];
+
+/// The option of this name.
+pub fn find(name: &str) -> Option<&'static Choice> {
+    CHOICES.iter().find(|choice| choice.name == name)
+}
+
+/// Names that other programs have for these options.
+const OTHER_NAMES: [(&str, &str); 8] = [
+    ("learning-rate", "lr"),
+    ("batch-size", "batch"),
+    ("micro-batch-size", "micro-batch"),
+    ("max-length", "seq-len"),
+    ("sequence-length", "seq-len"),
+    ("grad-clip", "max-grad-norm"),
+    ("num-epochs", "epochs"),
+    ("max-steps", "steps"),
+];
+
+/// The known name nearest to a mistyped one, if any is near enough to be meant.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    let own = CHOICES.iter().map(|choice| (choice.name, choice.name));
+    own.chain(OTHER_NAMES)
+        .map(|(known, meant)| (strsim::damerau_levenshtein(&name, known), known.len(), meant))
+        .min()
+        .filter(|(distance, length, _)| *distance <= 1 + length / 3)
+        .map(|(_, _, meant)| meant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_suggested() {
+        for (typed, meant) in [
+            ("batch_siz", Some("batch")),
+            ("max_grad_norm", Some("max-grad-norm")),
+            ("sede", Some("seed")),
+            ("LR", Some("lr")),
+            ("learning_rate", Some("lr")),
+            ("warm-up", Some("warmup")),
+            ("train", None),
+        ] {
+            assert_eq!(nearest(typed), meant, "{typed}");
+        }
+        assert_eq!(nearest("colour-of-the-bar"), None);
+    }
+}

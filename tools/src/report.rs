@@ -1,0 +1,140 @@
+//! What a run says in words: its plan before, its measurements after. Everything that was not measured carries the word
+//! "predicted".
+
+use crate::table::{count, line, parameters, rate, seconds};
+use mt_trainer::run::size::human;
+use mt_trainer::run::{Ending, Planned, StepRecord, Summary, quoted};
+
+/// The lines before the first step.
+pub fn plan(planned: &Planned) -> Vec<String> {
+    let disk = &planned.prediction.disk;
+    let steps = planned.total_steps - planned.first_step;
+    let model = format!("{}, {} parameters", planned.model, parameters(planned.parameters));
+    let decay = format!("weight decay on {} of them, matrices only", parameters(planned.decayed));
+    let data = format!(
+        "{} tokens, {} rows of {}, {} left over",
+        count(planned.data_tokens),
+        count(planned.rows),
+        planned.seq_len,
+        planned.dropped_tokens
+    );
+    let length = match planned.first_step {
+        0 => format!("{} steps", planned.total_steps),
+        first => format!("steps {} to {}", first + 1, planned.total_steps),
+    };
+    let shape = format!(
+        "{} sequences each, {} at a time; {} on {} threads, fp32",
+        planned.batch,
+        planned.micro_batch,
+        if planned.recompute { "recompute" } else { "no recompute" },
+        planned.threads
+    );
+    let state = format!(
+        "{} of weights and moments, {} of gradients",
+        human(planned.state_bytes),
+        human(planned.gradient_bytes)
+    );
+    let ram = &planned.ram;
+    let parts = format!(
+        "{}: program {}, workspace {}, pages {} ({} of them stay)",
+        human(ram.budget),
+        human(ram.base),
+        human(ram.workspace),
+        human(ram.arena),
+        human(ram.placed)
+    );
+    let mut lines = vec![
+        line("run", &planned.run.display().to_string()),
+        line("model", &format!("{model}; {decay}")),
+        line("data", &data),
+        line("length", &format!("{length}, {shape}")),
+        line("state", &state),
+        line("RAM", &parts),
+    ];
+    match &planned.store {
+        None => lines.push(line("disk", "none: all pages stay in RAM")),
+        Some(store) => {
+            let moved = format!(
+                "predicted: a step reads {} and writes {}; {} steps move {}",
+                human(disk.read_bytes),
+                human(disk.write_bytes),
+                count(steps),
+                human(steps * (disk.read_bytes + disk.write_bytes))
+            );
+            lines.push(line("disk", &format!("{moved}; {}", store.display())));
+        }
+    }
+    lines.push(line("commits", &commits(planned)));
+    lines
+}
+
+fn commits(planned: &Planned) -> String {
+    let written = human(planned.prediction.disk.commit_bytes);
+    match planned.checkpoint_every {
+        None => "none: a crash, a power loss or a kill loses this run, and it cannot be resumed".to_owned(),
+        Some(every) if every >= planned.total_steps => format!("at the end and at a stop; predicted: {written} each"),
+        Some(1) => format!("after every step, at the end and at a stop; predicted: {written} each"),
+        Some(every) => format!("every {every} steps, at the end and at a stop; predicted: {written} each"),
+    }
+}
+
+/// A line for a step.
+pub fn step(record: &StepRecord, total_steps: u64) -> String {
+    let norm = record.grad_norm.map_or(String::new(), |norm| format!("  grad norm {norm:.3}"));
+    let moved = match record.disk_read_bytes + record.disk_write_bytes {
+        0 => String::new(),
+        _ => format!("  disk {} read, {} written", human(record.disk_read_bytes), human(record.disk_write_bytes)),
+    };
+    let width = total_steps.to_string().len();
+    format!(
+        "step {:>width$}/{total_steps}  loss {:.4}{norm}  lr {:.2e}  {}  {:.0} tokens/s{moved}",
+        record.step,
+        record.loss,
+        record.lr,
+        seconds(record.seconds),
+        record.tokens as f64 / record.seconds.max(1e-9)
+    )
+}
+
+/// The lines after the last step.
+pub fn summary(summary: &Summary) -> Vec<String> {
+    let mut lines = Vec::new();
+    let run = quoted(&summary.run.display().to_string());
+    match summary.ending {
+        Ending::Done | Ending::Finished => lines.push(format!("done: {} steps", summary.step)),
+        Ending::Stopped => lines.push(format!("stopped after step {} of {}", summary.step, summary.total_steps)),
+    }
+    if let Some((first, last)) = summary.losses {
+        lines.push(line("loss", &format!("{first:.4} at the first step, {last:.4} at the last")));
+    }
+    if let Some((written, given)) = &summary.sample {
+        lines.push(line("sample", &format!("given {given:?}, the model writes {written:?}")));
+    }
+    if summary.steps_here > 0 {
+        lines.extend(moved(summary));
+    }
+    if summary.ending == Ending::Stopped {
+        lines.push(format!("resume: mt resume {run}"));
+    }
+    lines
+}
+
+/// What moved through which tier, measured.
+fn moved(summary: &Summary) -> [String; 3] {
+    let steps = summary.steps_here;
+    let through = |bytes: u64| match bytes {
+        0 => "nothing".to_owned(),
+        _ => format!("{}, {} a step, {}", human(bytes), human(bytes / steps), rate(bytes, summary.seconds)),
+    };
+    let ram = format!(
+        "{} at the peak of a budget of {}; {} of pages stayed; {:.0} tokens/s",
+        human(summary.peak_ram_bytes),
+        human(summary.ram.budget),
+        human(summary.ram.placed),
+        summary.tokens as f64 / summary.seconds.max(1e-9)
+    );
+    let waits =
+        format!("{}; the computation waited {}", through(summary.disk_read_bytes), seconds(summary.wait_seconds));
+    let written = format!("{}; commits {} of it", through(summary.disk_write_bytes), human(summary.commit_bytes));
+    [line("RAM", &ram), line("disk read", &waits), line("disk written", &written)]
+}

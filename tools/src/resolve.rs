@@ -1,0 +1,217 @@
+//! From texts to a run's settings: every value read and checked, each refusal naming where the value stands.
+
+use crate::failure::Failure;
+use crate::layers::{Layers, Origin};
+use crate::values;
+use mt_trainer::Error;
+use mt_trainer::settings::{Auto, Durability, Settings};
+use std::path::PathBuf;
+
+/// What `mt train` was asked to do.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Resolved {
+    /// Settings of the run.
+    pub settings: Settings,
+    /// Folder of the run, if it was named.
+    pub run: Option<PathBuf>,
+    /// Step after which to stop.
+    pub stop_at: Option<u64>,
+    /// Folder for the trained model.
+    pub export: Option<PathBuf>,
+}
+
+/// Reads and checks every value.
+///
+/// # Errors
+/// A value that is not of its option's type or out of range, or options that exclude each other.
+pub fn resolve(layers: &Layers) -> Result<Resolved, Failure> {
+    let take = Take { layers };
+    let settings = Settings {
+        model: take.path("model")?,
+        data: take.paths("data")?,
+        store: take.paths("store")?,
+        ram: take.need("ram", values::auto(values::bytes))?,
+        steps: take.maybe("steps", values::count(0))?,
+        epochs: take.maybe("epochs", values::count(1))?,
+        batch: take.need("batch", values::count(1))?,
+        micro_batch: take.need("micro-batch", values::auto(values::count(1)))?,
+        seq_len: take.need("seq-len", values::count(2))?,
+        lr: take.need("lr", values::number(0.0, f64::MAX))?,
+        lr_schedule: take.need("lr-schedule", values::lr_schedule)?,
+        warmup: take
+            .need("warmup", |text| text.parse().map_err(|_| "steps (20) or a percentage of the run (5%)".into()))?,
+        min_lr_ratio: take.need("min-lr-ratio", values::number(0.0, 1.0))?,
+        max_grad_norm: max_grad_norm(&take)?,
+        weight_decay: take.need("weight-decay", values::number(0.0, f64::MAX))?,
+        betas: take.need("betas", values::betas)?,
+        eps: take.need("eps", values::positive)?,
+        seed: take.need("seed", values::count(0))?,
+        threads: threads(&take)?,
+        shuffle: !layers.is_on("no-shuffle"),
+        recompute: take.need("recompute", values::recompute)?,
+        checkpoint_every: take.need("checkpoint-every", values::auto(values::count(1)))?,
+        durability: take.need("durability", values::durability)?,
+        page: take.need("page", values::auto(values::page))?,
+    };
+    let resolved = Resolved {
+        settings,
+        run: take.path("run")?,
+        stop_at: take.maybe("stop-at", values::count(0))?,
+        export: take.path("export")?,
+    };
+    check_together(&take, &resolved)?;
+    Ok(resolved)
+}
+
+/// The rules that concern several options.
+fn check_together(take: &Take<'_>, resolved: &Resolved) -> Result<(), Failure> {
+    let settings = &resolved.settings;
+    if settings.model.is_some() && settings.data.is_empty() {
+        let hint = "a model needs text to train on: add --data FILE";
+        return Err(take.refuse("data", "at least one file with --model", "none", Some(hint)));
+    }
+    if let Auto::Value(rows) = settings.micro_batch {
+        if rows > settings.batch {
+            let expected = format!("at most the batch, {}", settings.batch);
+            return Err(take.refuse("micro-batch", &expected, &rows.to_string(), None));
+        }
+    }
+    let discard = take.layers.is_on("discard");
+    if settings.durability == Durability::None && resolved.export.is_none() && !discard {
+        let hint = "nothing of the run is kept: add --export DIR for the trained model, or --discard";
+        return Err(take.refuse("durability", "--export DIR or --discard with none", "neither", Some(hint)));
+    }
+    if discard && (settings.durability == Durability::Full || resolved.export.is_some()) {
+        let hint = "leave --discard out";
+        return Err(take.refuse("discard", "--durability none without --export", "another combination", Some(hint)));
+    }
+    if settings.store.len() > 1 {
+        let hint = "give one --store";
+        return Err(take.refuse("store", "one folder", &settings.store.len().to_string(), Some(hint)));
+    }
+    Ok(())
+}
+
+fn max_grad_norm(take: &Take<'_>) -> Result<Option<f64>, Failure> {
+    let text = take.layers.text("max-grad-norm").unwrap_or("off");
+    match text.parse::<f64>() {
+        _ if text == "off" => Ok(None),
+        Ok(0.0) => {
+            Err(take.refuse("max-grad-norm", "a positive number or off", text, Some("use off: --max-grad-norm off")))
+        }
+        Ok(norm) if norm.is_finite() && norm > 0.0 => Ok(Some(norm)),
+        _ => Err(take.refuse("max-grad-norm", "a positive number or off", text, None)),
+    }
+}
+
+fn threads(take: &Take<'_>) -> Result<u64, Failure> {
+    Ok(match take.need("threads", values::auto(values::threads))? {
+        Auto::Value(threads) => threads,
+        Auto::Auto => values::all_threads(),
+    })
+}
+
+/// Reads options out of the layers; knows how to refuse one.
+struct Take<'a> {
+    layers: &'a Layers,
+}
+
+impl Take<'_> {
+    fn refuse(&self, name: &str, expected: &str, found: &str, hint: Option<&str>) -> Failure {
+        let origin = self.layers.get(name).map(|given| &given.origin);
+        let (place, field) = match origin {
+            Some(origin @ Origin::File { .. }) => (origin.to_string(), name.to_owned()),
+            Some(Origin::Flag | Origin::Default) | None => ("command line".to_owned(), format!("--{name}")),
+        };
+        Error::Input {
+            place,
+            field,
+            expected: expected.to_owned(),
+            found: found.to_owned(),
+            hint: hint.map(str::to_owned),
+        }
+        .into()
+    }
+
+    fn maybe<T>(&self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, Failure> {
+        let Some(text) = self.layers.text(name) else { return Ok(None) };
+        parse(text).map(Some).map_err(|expected| self.refuse(name, &expected, &format!("\"{text}\""), None))
+    }
+
+    fn need<T>(&self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Failure> {
+        self.maybe(name, parse)?.ok_or_else(|| self.refuse(name, "a value", "none", None))
+    }
+
+    fn path(&self, name: &str) -> Result<Option<PathBuf>, Failure> {
+        self.maybe(name, values::path)
+    }
+
+    fn paths(&self, name: &str) -> Result<Vec<PathBuf>, Failure> {
+        let texts = self.layers.texts(name).iter();
+        texts
+            .map(|text| {
+                values::path(text).map_err(|expected| self.refuse(name, &expected, &format!("\"{text}\""), None))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory;
+
+    fn resolved(flags: &str) -> Result<Resolved, Failure> {
+        let words = ["mt", "train"].into_iter().chain(flags.split_whitespace());
+        let matches = Cli::command().try_get_matches_from(words).unwrap();
+        resolve(&Layers::merge(matches.subcommand_matches("train").unwrap(), None).unwrap())
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_built_in_run() {
+        let settings = resolved("").unwrap().settings;
+        assert_eq!((settings.ram, settings.steps, settings.epochs), (Auto::Value(64 << 20), Some(60), None));
+        assert_eq!((settings.batch, settings.seq_len, settings.checkpoint_every), (4, 128, Auto::Value(60)));
+        assert_eq!((settings.max_grad_norm, settings.shuffle), (Some(1.0), true));
+    }
+
+    #[test]
+    fn refusals_name_the_flag_and_what_works() {
+        for (flags, part) in [
+            ("--max-grad-norm 0", "use off"),
+            ("--max-grad-norm=-1", "positive"),
+            ("--model m", "--data"),
+            ("--durability none", "--export DIR"),
+            ("--discard", "--discard"),
+            ("--batch 0", "--batch"),
+            ("--batch 2 --micro-batch 3", "at most the batch, 2"),
+            ("--betas 0.9", "--betas"),
+            ("--betas 0.9,1", "--betas"),
+            ("--ram 1.5XB", "--ram"),
+            ("--ram 0", "--ram"),
+            ("--page 3000", "power of two"),
+            ("--lr NaN", "--lr"),
+            ("--lr-schedule step", "cosine"),
+            ("--warmup 200%", "--warmup"),
+            ("--store a --store b", "one folder"),
+            ("--seq-len 1", "--seq-len"),
+            ("--threads 0", "--threads"),
+        ] {
+            let failure = resolved(flags).unwrap_err();
+            assert_eq!(failure.code, 2, "{flags}");
+            assert!(failure.text.contains(part), "{flags}: {}", failure.text);
+        }
+    }
+
+    #[test]
+    fn values_are_read() {
+        let flags = "--data a.txt --ram auto --max-grad-norm off --warmup 7 --no-shuffle --betas 0.8,0.9 --page 2048 \
+                     --durability none --discard --lr 1e30 --steps 0";
+        let resolved = resolved(flags).unwrap();
+        let settings = resolved.settings;
+        assert!(settings.data[0].is_absolute());
+        assert_eq!((settings.ram, settings.max_grad_norm, settings.shuffle), (Auto::Auto, None, false));
+        assert_eq!((settings.betas, settings.page, settings.steps), ((0.8, 0.9), Auto::Value(2048), Some(0)));
+    }
+}

@@ -1,0 +1,67 @@
+//! `mt resume`.
+
+use crate::args::Resume;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::signals::Stop;
+use crate::train_cmd::code;
+use crate::values;
+use mt_trainer::Error;
+use mt_trainer::run::{Changes, CommandLine, Process, Resumed, resume};
+use mt_trainer::settings::Auto;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Goes on with a run.
+pub fn run(args: &Resume, command: CommandLine, started: Instant) -> Result<u8, Failure> {
+    let threads = read(&args.threads, "threads", values::auto(values::threads))?;
+    let changes = Changes {
+        steps: read(&args.steps, "steps", values::count(0))?,
+        allow_steps: args.allow_change.iter().any(|what| what == "steps"),
+        ram: read(&args.ram, "ram", values::auto(values::bytes))?,
+        threads: threads.map(|threads| match threads {
+            Auto::Value(threads) => threads,
+            Auto::Auto => values::all_threads(),
+        }),
+        checkpoint_every: read(&args.checkpoint_every, "checkpoint-every", values::auto(values::count(1)))?,
+        stores: args.store.iter().map(|text| moved(text)).collect::<Result<_, _>>()?,
+    };
+    let process = Process {
+        stop_at: read(&args.stop_at, "stop-at", values::count(0))?,
+        export: read(&args.export, "export", values::path)?,
+        started,
+        command,
+    };
+    let mut progress = Progress::new(Stop::install()?, args.json);
+    match resume(Path::new(&args.run), &changes, &process, &mut progress)? {
+        Resumed::Went(summary) => Ok(code(summary.ending)),
+        Resumed::Finished(step) => {
+            match args.json {
+                true => println!("{}", json!({"event": "finished", "step": step})),
+                false => println!("finished: all {step} steps are done"),
+            }
+            Ok(0)
+        }
+    }
+}
+
+fn moved(text: &str) -> Result<(PathBuf, PathBuf), Failure> {
+    let pair = text.split_once('=').and_then(|(old, new)| Some((values::path(old).ok()?, values::path(new).ok()?)));
+    pair.ok_or_else(|| refuse("store", "OLD=NEW", text))
+}
+
+/// Reads a flag's value, if it was given.
+pub fn read<T>(
+    text: &Option<String>,
+    flag: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, Failure> {
+    let parse = |text: &String| parse(text).map_err(|expected| refuse(flag, &expected, text));
+    text.as_ref().map(parse).transpose()
+}
+
+/// The refusal of a flag's value.
+pub fn refuse(flag: &str, expected: &str, found: &str) -> Failure {
+    Error::input("command line", format!("--{flag}"), expected, format!("\"{found}\"")).into()
+}

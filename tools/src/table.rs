@@ -1,0 +1,62 @@
+//! Small pieces of text output: labelled lines, numbers with separators, durations.
+
+use mt_trainer::run::size::human;
+
+/// A line with a label in a column of its own.
+pub fn line(label: &str, text: &str) -> String {
+    format!("{label:<13} {text}")
+}
+
+/// A whole number with separators between thousands.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A number of parameters as people say it.
+pub fn parameters(number: u64) -> String {
+    match number {
+        0..1_000_000 => count(number),
+        1_000_000..1_000_000_000 => format!("{:.1} M", number as f64 / 1e6),
+        _ => format!("{:.2} B", number as f64 / 1e9),
+    }
+}
+
+/// Seconds with two or three digits.
+pub fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s >= 3_600.0 => format!("{:.0} h {:.0} min", (s / 3_600.0).floor(), s % 3_600.0 / 60.0),
+        s if s >= 100.0 => format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
+        s if s >= 10.0 => format!("{s:.0} s"),
+        s if s >= 1.0 => format!("{s:.1} s"),
+        s => format!("{s:.3} s"),
+    }
+}
+
+/// Bytes a second.
+pub fn rate(bytes: u64, seconds: f64) -> String {
+    if seconds > 0.0 { format!("{}/s", human((bytes as f64 / seconds) as u64)) } else { "no time".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!((count(0), count(999), count(1_000)), ("0".into(), "999".into(), "1,000".into()));
+        assert_eq!(count(12_687_744), "12,687,744");
+        assert_eq!(parameters(12_687_744), "12.7 M");
+        assert_eq!(
+            (seconds(0.5), seconds(61.0), seconds(125.0)),
+            ("0.500 s".into(), "61 s".into(), "2 min 5 s".into())
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! Readers of single values. Each takes the text and gives the value or, as its error, what was expected.
+
+use mt_trainer::run::size;
+use mt_trainer::settings::{Auto, Durability, LrSchedule, Recompute};
+use std::path::PathBuf;
+
+const THREADS_MAX: u64 = 1_024;
+
+/// A whole number of at least `min`.
+pub fn count(min: u64) -> impl Fn(&str) -> Result<u64, String> {
+    move |text| match text.replace('_', "").parse::<u64>() {
+        Ok(value) if value >= min => Ok(value),
+        _ => Err(format!("a whole number of at least {min}")),
+    }
+}
+
+/// A finite number from `min` to `max`.
+pub fn number(min: f64, max: f64) -> impl Fn(&str) -> Result<f64, String> {
+    move |text| match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= min && value <= max => Ok(value),
+        _ if max == f64::MAX => Err(format!("a finite number of at least {min}")),
+        _ => Err(format!("a number from {min} to {max}")),
+    }
+}
+
+/// A finite number above 0.
+pub fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("a number above 0".to_owned()),
+    }
+}
+
+/// "auto" or what `inner` reads.
+pub fn auto<T>(inner: impl Fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Result<Auto<T>, String> {
+    move |text| match text {
+        "auto" => Ok(Auto::Auto),
+        _ => inner(text).map(Auto::Value).map_err(|expected| format!("{expected}, or auto")),
+    }
+}
+
+/// A size in bytes, at least 1.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    match size::parse(text) {
+        Ok(bytes) if bytes > 0 => Ok(bytes),
+        _ => Err("a size such as 600MiB or 2GB".to_owned()),
+    }
+}
+
+/// A number of threads.
+pub fn threads(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(value) if (1..=THREADS_MAX).contains(&value) => Ok(value),
+        _ => Err(format!("a whole number from 1 to {THREADS_MAX}")),
+    }
+}
+
+/// The threads that the process may run on.
+pub fn all_threads() -> u64 {
+    std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64).min(THREADS_MAX)
+}
+
+/// Elements of a page.
+pub fn page(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(value) if value.is_power_of_two() && (2_048..=1 << 20).contains(&value) => Ok(value),
+        _ => Err("a power of two from 2048 to 1048576".to_owned()),
+    }
+}
+
+/// Both decay rates, below 1.
+pub fn betas(text: &str) -> Result<(f64, f64), String> {
+    let read = |part: &str| part.trim().parse::<f64>().ok().filter(|beta| (0.0..1.0).contains(beta));
+    let pair = text.split_once(',').and_then(|(first, second)| Some((read(first)?, read(second)?)));
+    pair.ok_or_else(|| "two numbers from 0 to below 1, such as 0.9,0.95".to_owned())
+}
+
+/// A path, made absolute: the run may be resumed from another folder.
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|_| "a path".to_owned())
+}
+
+/// A shape of the learning rate.
+pub fn lr_schedule(text: &str) -> Result<LrSchedule, String> {
+    match text {
+        "constant" => Ok(LrSchedule::Constant),
+        "linear" => Ok(LrSchedule::Linear),
+        "cosine" => Ok(LrSchedule::Cosine),
+        _ => Err("constant, linear or cosine".to_owned()),
+    }
+}
+
+/// What is computed again in backward.
+pub fn recompute(text: &str) -> Result<Recompute, String> {
+    match text {
+        "all" => Ok(Recompute::All),
+        "none" => Ok(Recompute::None),
+        "auto" => Ok(Recompute::Auto),
+        _ => Err("all, none or auto".to_owned()),
+    }
+}
+
+/// What survives a crash.
+pub fn durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "full" => Ok(Durability::Full),
+        "none" => Ok(Durability::None),
+        _ => Err("full or none".to_owned()),
+    }
+}

@@ -1,0 +1,36 @@
+//! `mt verify`.
+
+use crate::args::Named;
+use crate::failure::Failure;
+use crate::progress::bar;
+use crate::table::count;
+use mt_trainer::run::size::human;
+use mt_trainer::run::verify;
+use serde_json::json;
+use std::path::Path;
+
+/// Compares every page with its checksum.
+pub fn run(args: &Named) -> Result<u8, Failure> {
+    let shown = bar("verifying", args.json);
+    let found = verify(Path::new(&args.run), &mut |done, all| {
+        shown.set_length(all);
+        shown.set_position(done);
+    })?;
+    shown.finish_and_clear();
+    if args.json {
+        let value = json!({"step": found.step, "pages": found.pages, "bytes": found.bytes, "corrupt": found.corrupt});
+        println!("{value}");
+    }
+    if !found.corrupt.is_empty() {
+        return Err(Failure { text: found.corrupt.join("\nmt: "), code: 4 });
+    }
+    if !args.json {
+        println!(
+            "verified the state after step {}: {} pages, {}, every checksum as recorded",
+            found.step,
+            count(found.pages),
+            human(found.bytes)
+        );
+    }
+    Ok(0)
+}

@@ -1,0 +1,67 @@
+//! The command as it was given, so that a refusal can end with one that works.
+
+/// Words of a command line, the program's name first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CommandLine {
+    words: Vec<String>,
+}
+
+impl CommandLine {
+    /// From the words as the process got them.
+    pub fn new(words: Vec<String>) -> CommandLine {
+        CommandLine { words }
+    }
+
+    /// The command with `--flag value`, in place of the flag's value if it was given; quoted for a shell.
+    pub fn with(&self, flag: &str, value: &str) -> String {
+        let long = format!("--{flag}");
+        let joined = format!("--{flag}=");
+        let mut words = Vec::with_capacity(self.words.len() + 2);
+        let mut rest = self.words.iter();
+        while let Some(word) = rest.next() {
+            if *word == long {
+                // Its value follows.
+                rest.next();
+            } else if !word.starts_with(&joined) {
+                words.push(quoted(word));
+            }
+        }
+        words.push(long);
+        words.push(quoted(value));
+        words.join(" ")
+    }
+}
+
+/// A word as a shell takes it.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+%@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> CommandLine {
+        CommandLine::new(text.split(' ').map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn flag_is_replaced_or_added() {
+        assert_eq!(line("mt train --data a").with("ram", "9MiB"), "mt train --data a --ram 9MiB");
+        assert_eq!(line("mt train --ram 1MiB --data a").with("ram", "9MiB"), "mt train --data a --ram 9MiB");
+        assert_eq!(line("mt train --ram=1MiB --data a").with("ram", "9MiB"), "mt train --data a --ram 9MiB");
+    }
+
+    #[test]
+    fn words_are_quoted() {
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("/a/b-1.txt"), "/a/b-1.txt");
+    }
+}

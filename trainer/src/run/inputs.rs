@@ -1,0 +1,171 @@
+//! What a run computes on: configuration, tensors, data, length and learning rate, from the settings and the run folder.
+//!
+//! The folder is filled here step by step; each part is made again if it is missing, so that a start that was killed in
+//! between goes on where it was.
+
+use super::files;
+use super::folder::RunFolder;
+use crate::checkpoint::{self, Source, SourceRecord};
+use crate::data::{Data, DataOptions};
+use crate::default_model;
+use crate::error::{Error, Result};
+use crate::lr::LearningRate;
+use crate::model::{Manifest, ModelConfig};
+use crate::settings::{Auto, Settings};
+use crate::step::{Shapes, micro_batch_auto};
+use std::fs;
+use std::path::Path;
+
+/// A model's configuration and where its first weights come from.
+pub(super) struct Model {
+    pub name: String,
+    pub config: ModelConfig,
+    pub manifest: Manifest,
+}
+
+/// What a run computes on.
+pub(super) struct Inputs {
+    pub model: Model,
+    pub data: Data,
+    pub shapes: Shapes,
+    pub micro_batch: u64,
+    pub total_steps: u64,
+    pub lr: LearningRate,
+    pub tokens_digest: String,
+}
+
+/// Reads the model that the settings name, before there is a run folder.
+pub(super) fn read_model(settings: &Settings) -> Result<Model> {
+    let (name, config) = match &settings.model {
+        Some(folder) => {
+            require_model(folder)?;
+            let name = folder.file_name().map_or("model".to_owned(), |name| name.to_string_lossy().into_owned());
+            (name, ModelConfig::read(&folder.join("config.json"))?)
+        }
+        None => {
+            let path = Path::new("built-in config.json");
+            ("default".to_owned(), ModelConfig::parse(default_model::CONFIG_JSON, path)?)
+        }
+    };
+    let manifest = Manifest::new(&config);
+    check_length(settings, &config)?;
+    Ok(Model { name, config, manifest })
+}
+
+/// The first weights of the model that the settings name.
+pub(super) fn first_weights(settings: &Settings, model: &Model) -> Result<Source> {
+    match &settings.model {
+        Some(folder) => Source::open(folder, &model.config, &model.manifest, settings.seed),
+        None => Ok(Source::random(Path::new("built-in"), &model.config, &model.manifest, settings.seed)),
+    }
+}
+
+/// Writes the parts of the model that the run keeps.
+pub(super) fn keep_model(folder: &RunFolder, settings: &Settings, model: &Model, source: &Source) -> Result<()> {
+    let kept = folder.model();
+    fs::create_dir_all(&kept).map_err(|error| Error::io(&kept, "making the folder", error))?;
+    if let Some(from) = &settings.model {
+        checkpoint::copy_files(from, &kept)?;
+    }
+    let record = serde_json::to_vec_pretty(&source.record()).expect("a record holds only names and formats");
+    files::replace(&folder.source(), &record)?;
+    let config = serde_json::to_vec_pretty(&model.config.json).expect("it was read from JSON");
+    // Last, so that a folder with it has the rest.
+    files::replace(&kept.join("config.json"), &config)
+}
+
+/// The model as the run folder keeps it; None if the folder does not have it yet.
+pub(super) fn kept_model(folder: &Path, settings: &Settings) -> Result<Option<Model>> {
+    let path = folder.join("model").join("config.json");
+    let Some(text) = files::read(&path)? else { return Ok(None) };
+    let config = ModelConfig::parse(&text, &path)?;
+    let manifest = Manifest::new(&config);
+    let name = settings.model.as_ref().and_then(|folder| folder.file_name());
+    let name = name.map_or("default".to_owned(), |name| name.to_string_lossy().into_owned());
+    Ok(Some(Model { name, config, manifest }))
+}
+
+/// Where the weights of a run came from.
+pub(super) fn source_record(folder: &Path) -> Result<SourceRecord> {
+    let path = folder.join("source.json");
+    let text = fs::read_to_string(&path).map_err(|error| Error::io(&path, "reading", error))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Error::input(path.display().to_string(), "record", "formats of tensors", error.to_string()))
+}
+
+/// Opens the data, making the run's ids if there are none, and settles length and learning rate.
+pub(super) fn gather(folder: &RunFolder, settings: &Settings, model: Model) -> Result<Inputs> {
+    let micro_batch = micro_batch(settings);
+    let mut options = DataOptions::new(settings, &model.config, micro_batch, folder.path());
+    // The run's own copy of the tokenizer: the model's folder may be gone by the time of a resume.
+    options.model = Some(folder.model());
+    let data = Data::open(&options)?;
+    let total_steps = total_steps(settings, &data)?;
+    let lr = learning_rate(settings, total_steps);
+    let rows: Vec<usize> = micro_rows(settings.batch, micro_batch);
+    let shapes = Shapes { rows_per_micro: micro_batch as usize, micro_rows: rows, seq: settings.seq_len as usize };
+    let tokens_digest = format!("{}-{:016x}", data.report().ids, data.digest());
+    Ok(Inputs { model, data, shapes, micro_batch, total_steps, lr, tokens_digest })
+}
+
+/// The learning rate of a run of `total_steps`.
+pub(super) fn learning_rate(settings: &Settings, total_steps: u64) -> LearningRate {
+    LearningRate::new(settings.lr, settings.lr_schedule, settings.warmup, settings.min_lr_ratio, total_steps)
+}
+
+/// Sequences of a micro-batch.
+fn micro_batch(settings: &Settings) -> u64 {
+    match settings.micro_batch {
+        Auto::Value(rows) => rows.min(settings.batch),
+        Auto::Auto => micro_batch_auto(settings.batch, settings.seq_len),
+    }
+}
+
+/// Rows of each micro-batch of a step.
+pub(super) fn micro_rows(batch: u64, micro_batch: u64) -> Vec<usize> {
+    (0..batch).step_by(micro_batch as usize).map(|first| micro_batch.min(batch - first) as usize).collect()
+}
+
+fn total_steps(settings: &Settings, data: &Data) -> Result<u64> {
+    let by_epochs = settings.epochs.map(|epochs| data.steps_for_epochs(epochs));
+    match (settings.steps, by_epochs) {
+        (Some(steps), Some(by_epochs)) => Ok(steps.min(by_epochs)),
+        (Some(steps), None) => Ok(steps),
+        (None, Some(by_epochs)) => Ok(by_epochs),
+        (None, None) => Err(Error::input("settings.toml", "steps", "steps or epochs", "neither")),
+    }
+}
+
+fn require_model(folder: &Path) -> Result<()> {
+    if folder.join("config.json").is_file() {
+        return Ok(());
+    }
+    let found = if folder.is_dir() { "a folder without it" } else { "no such folder" };
+    Err(Error::input(folder.display().to_string(), "--model", "a model folder, with config.json", found))
+}
+
+fn check_length(settings: &Settings, config: &ModelConfig) -> Result<()> {
+    let longest = config.max_positions as u64;
+    if settings.seq_len <= longest {
+        return Ok(());
+    }
+    Err(Error::Input {
+        place: "command line".to_owned(),
+        field: "--seq-len".to_owned(),
+        expected: format!("at most the model's max_position_embeddings, {longest}"),
+        found: settings.seq_len.to_string(),
+        hint: Some(format!("use --seq-len {longest}")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn micro_batches_cover_the_batch() {
+        assert_eq!(micro_rows(4, 1), [1, 1, 1, 1]);
+        assert_eq!(micro_rows(5, 2), [2, 2, 1]);
+        assert_eq!(micro_rows(2, 2), [2]);
+    }
+}

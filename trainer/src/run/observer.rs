@@ -1,0 +1,139 @@
+//! What a run tells its caller while it goes on, and what it asks: nothing else leaves the trainer, so that the caller
+//! alone decides what a terminal, a file or another program gets to see.
+
+use super::metrics::StepRecord;
+use mt_engine::plan::Prediction;
+use std::path::PathBuf;
+
+/// The caller of a run.
+pub trait Observer {
+    /// Whether to stop at the next resumable point. Asked between steps.
+    fn should_stop(&self) -> bool;
+    /// Something happened.
+    fn event(&mut self, event: &Event<'_>);
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A line that the user should know.
+    Notice(&'a str),
+    /// Everything is decided; nothing has moved yet.
+    Planned(&'a Planned),
+    /// Weights are being written to the store: bytes done, all bytes.
+    Importing(u64, u64),
+    /// A step is done.
+    Step(&'a StepRecord),
+    /// A state is durable, as far as this step.
+    Committed(u64),
+    /// The trained model was written to this folder.
+    Exported(&'a std::path::Path),
+    /// The steps are over.
+    Ended(&'a Summary),
+}
+
+/// What a run is going to do.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Folder of the run.
+    pub run: PathBuf,
+    /// Folder of the store; None: no store, everything is in RAM.
+    pub store: Option<PathBuf>,
+    /// Name of the model.
+    pub model: String,
+    /// Elements of the model.
+    pub parameters: u64,
+    /// Of them, those with weight decay.
+    pub decayed: u64,
+    /// Bytes of weights and moments.
+    pub state_bytes: u64,
+    /// Bytes of gradients.
+    pub gradient_bytes: u64,
+    /// Token ids in the data.
+    pub data_tokens: u64,
+    /// Rows of the data.
+    pub rows: u64,
+    /// Ids of the last, incomplete row.
+    pub dropped_tokens: u64,
+    /// Rows of a step.
+    pub batch: u64,
+    /// Rows of a micro-batch.
+    pub micro_batch: u64,
+    /// Tokens of a row.
+    pub seq_len: u64,
+    /// Steps already in the state.
+    pub first_step: u64,
+    /// Steps of the whole run.
+    pub total_steps: u64,
+    /// Steps between commits; None: no commits.
+    pub checkpoint_every: Option<u64>,
+    /// Whether layers are computed again in backward.
+    pub recompute: bool,
+    /// CPU threads.
+    pub threads: u64,
+    /// RAM budget and its parts.
+    pub ram: RamParts,
+    /// What a step is expected to cost.
+    pub prediction: Prediction,
+}
+
+/// How the RAM of the process is divided. All in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RamParts {
+    /// The budget.
+    pub budget: u64,
+    /// In use before the arena is touched, with a reserve for the engine's own tables and threads.
+    pub base: u64,
+    /// Working memory of the computation.
+    pub workspace: u64,
+    /// The engine's arena.
+    pub arena: u64,
+    /// Of the arena: what stays in RAM for good.
+    pub placed: u64,
+}
+
+/// Why the steps ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// All steps are done.
+    Done,
+    /// A stop was asked for; the run can be resumed.
+    Stopped,
+    /// There was nothing to do: all steps had been done before.
+    Finished,
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Why it ended.
+    pub ending: Ending,
+    /// Folder of the run.
+    pub run: PathBuf,
+    /// Steps in the state now.
+    pub step: u64,
+    /// Steps of the whole run.
+    pub total_steps: u64,
+    /// Loss of the run's first step and of the last.
+    pub losses: Option<(f64, f64)>,
+    /// Steps of this process.
+    pub steps_here: u64,
+    /// Wall time of these steps.
+    pub seconds: f64,
+    /// Tokens of these steps.
+    pub tokens: u64,
+    /// RAM budget and its parts.
+    pub ram: RamParts,
+    /// Largest resident set of the process.
+    pub peak_ram_bytes: u64,
+    /// Bytes read from the volumes by these steps.
+    pub disk_read_bytes: u64,
+    /// Bytes written to the volumes by these steps, commits included.
+    pub disk_write_bytes: u64,
+    /// Of them, by commits.
+    pub commit_bytes: u64,
+    /// Seconds that the computation waited for pages.
+    pub wait_seconds: f64,
+    /// Text that the trained model writes, and the text it was given first.
+    pub sample: Option<(String, String)>,
+}

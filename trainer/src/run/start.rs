@@ -1,0 +1,261 @@
+//! Starting a run's process: plan, store, import, steps, export. `train` and `resume` differ in what they find; what
+//! they do from there on is here.
+
+use super::budget::{self, Fitted, Ram};
+use super::command_line::CommandLine;
+use super::folder::{RunFolder, RunRecord};
+use super::inputs::{Inputs, first_weights, source_record};
+use super::note::NoteBase;
+use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary};
+use super::sample;
+use super::session::{Session, Steps};
+use super::{memory, metrics};
+use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, State};
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::model::Manifest;
+use crate::settings::{Durability, Recompute, Settings};
+use crate::step::{Hyper, Trainer};
+use mt_engine::plan::Residency;
+use mt_engine::{Config, Engine};
+use mt_kernels::Cpu;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What a caller asks of this process, beside the settings.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Step after which to stop.
+    pub stop_at: Option<u64>,
+    /// Folder for the trained model.
+    pub export: Option<PathBuf>,
+    /// Start of the process.
+    pub started: Instant,
+    /// The command as it was given.
+    pub command: CommandLine,
+}
+
+/// A run that is ready to have its store made or opened.
+pub(super) struct Start<'a> {
+    pub folder: &'a RunFolder,
+    pub settings: &'a Settings,
+    pub inputs: &'a Inputs,
+    pub process: &'a Process,
+    /// Steps in the store's last commit; None: there is none, and the weights are imported.
+    pub committed: Option<u64>,
+}
+
+/// Where the pages of a planned run are.
+struct Placement {
+    layout: Layout,
+    residency: Residency,
+    arena: u64,
+    has_disk: bool,
+}
+
+impl Placement {
+    fn of(fitted: &Fitted) -> Placement {
+        // Import and export run outside of the cycle of steps: nothing is on its way for them.
+        let residency = Residency { prefetched: Vec::new(), ..fitted.prepared.residency().clone() };
+        let layout = fitted.prepared.layout.clone();
+        Placement { layout, residency, arena: fitted.prepared.arena_bytes, has_disk: fitted.has_disk }
+    }
+
+    fn state<'a>(&'a self, engine: &'a Engine, manifest: &'a Manifest) -> State<'a> {
+        let Placement { layout, residency, arena, has_disk } = self;
+        State { engine, manifest, layout, residency, host_bytes: *arena, has_disk: *has_disk }
+    }
+}
+
+impl Start<'_> {
+    /// Goes on to the end of the run or to a stop. `made` gets the store's folders as soon as this process has made them.
+    pub fn run(&self, made: &mut Vec<PathBuf>, observer: &mut dyn Observer) -> Result<Summary> {
+        self.check_export()?;
+        let ram = Ram::measure(self.settings.ram);
+        if let Some(auto) = &ram.auto {
+            observer.event(&Event::Notice(&format!("RAM: {}", auto.describe())));
+        }
+        let fitted = budget::fit(self.inputs, self.settings, &ram, &self.process.command, self.committed.is_none())?;
+        let parts = self.parts(&ram, &fitted);
+        observer.event(&Event::Planned(&self.planned(&fitted, parts)));
+        let stores = if fitted.has_disk { self.folder.stores(self.settings) } else { Vec::new() };
+        let engine = self.open_engine(&fitted, stores, made)?;
+        for notice in engine.notices() {
+            observer.event(&Event::Notice(&notice));
+        }
+        let placement = Placement::of(&fitted);
+        let manifest = &self.inputs.model.manifest;
+        let mut session = self.session(engine, fitted)?;
+        let cpu = Cpu::new(self.settings.threads as usize);
+        if self.committed.is_none() {
+            let state = placement.state(session.trainer.engine(), manifest);
+            self.import(&state, &cpu, &session.notes, observer)?;
+        }
+        let steps = session.run(observer)?;
+        let sample = self.sample(&mut session, &steps)?;
+        let engine = session.trainer.into_engine();
+        self.export(&placement.state(&engine, manifest), &cpu, &steps, observer)?;
+        engine.close()?;
+        let summary = self.summary(&steps, parts, sample);
+        observer.event(&Event::Ended(&summary));
+        Ok(summary)
+    }
+
+    fn open_engine(&self, fitted: &Fitted, stores: Vec<PathBuf>, made: &mut Vec<PathBuf>) -> Result<Engine> {
+        let config = Config::new(stores.clone(), fitted.prepared.arena_bytes);
+        if self.committed.is_some() {
+            return Ok(Engine::open(config)?);
+        }
+        let engine = Engine::create(config, &fitted.prepared.regions)?;
+        made.extend(stores);
+        let uuid = engine.identity().uuid.to_string();
+        self.folder.write_record(&RunRecord { uuid, version: env!("CARGO_PKG_VERSION").to_owned() })?;
+        Ok(engine)
+    }
+
+    fn session(&self, engine: Engine, fitted: Fitted) -> Result<Session<'_>> {
+        let settings = self.settings;
+        let notes = NoteBase {
+            run: engine.identity().uuid.to_string(),
+            total_steps: self.inputs.total_steps,
+            tokens_digest: self.inputs.tokens_digest.clone(),
+            settings: settings.clone(),
+        };
+        let hyper = Hyper {
+            betas: settings.betas,
+            eps: settings.eps,
+            weight_decay: settings.weight_decay,
+            max_grad_norm: settings.max_grad_norm,
+        };
+        let trainer = Trainer::new(
+            engine,
+            &self.inputs.model.config,
+            &self.inputs.model.manifest,
+            fitted.prepared,
+            &self.inputs.shapes,
+            Cpu::new(settings.threads as usize),
+            hyper,
+            self.committed.unwrap_or(0),
+        )?;
+        Ok(Session {
+            folder: self.folder,
+            inputs: self.inputs,
+            trainer,
+            notes,
+            checkpoint_every: fitted.checkpoint_every,
+            stop_at: self.process.stop_at,
+            started: self.process.started,
+        })
+    }
+
+    /// Writes the first weights and, with commits, makes them commit 0.
+    fn import(&self, state: &State<'_>, cpu: &Cpu, notes: &NoteBase, observer: &mut dyn Observer) -> Result<()> {
+        let source = first_weights(self.settings, &self.inputs.model)?;
+        let report = checkpoint::import(state, &source, cpu, &mut |done, all| {
+            observer.event(&Event::Importing(done, all));
+        })?;
+        for notice in &report.notices {
+            observer.event(&Event::Notice(notice));
+        }
+        if self.settings.durability == Durability::Full {
+            state.engine.commit(&notes.at(0).encode())?;
+            observer.event(&Event::Committed(0));
+        }
+        Ok(())
+    }
+
+    /// The model is written at the end, or at a stop where nothing else would be left of it.
+    fn export(&self, state: &State<'_>, cpu: &Cpu, steps: &Steps, observer: &mut dyn Observer) -> Result<()> {
+        let Some(out) = &self.process.export else { return Ok(()) };
+        if steps.ending == Ending::Stopped && self.settings.durability == Durability::Full {
+            return Ok(());
+        }
+        let request = ExportRequest {
+            out: out.clone(),
+            dtype: ExportDtype::One(Dtype::F32),
+            max_shard_bytes: Some(super::export::MAX_SHARD_BYTES),
+            carry_from: self.folder.model(),
+        };
+        let record = source_record(self.folder.path())?;
+        checkpoint::export(state, &self.inputs.model.config, &record, &request, cpu, &mut |_, _| {})?;
+        observer.event(&Event::Exported(out));
+        Ok(())
+    }
+
+    /// An export folder that cannot be written is refused before the steps, not after them.
+    fn check_export(&self) -> Result<()> {
+        match &self.process.export {
+            Some(out) => super::export::require_new(out),
+            None => Ok(()),
+        }
+    }
+
+    /// Text of the built-in model, whose ids are bytes.
+    fn sample(&self, session: &mut Session<'_>, steps: &Steps) -> Result<Option<(String, String)>> {
+        if self.settings.model.is_some() || steps.ending != Ending::Done || steps.done == 0 {
+            return Ok(None);
+        }
+        sample::write(&mut session.trainer, self.inputs, self.settings.seed).map(Some)
+    }
+
+    fn parts(&self, ram: &Ram, fitted: &Fitted) -> RamParts {
+        RamParts {
+            budget: ram.budget,
+            base: ram.base,
+            workspace: fitted.prepared.workspace_bytes,
+            arena: fitted.prepared.arena_bytes,
+            placed: fitted.prepared.steady.placed_bytes,
+        }
+    }
+
+    fn planned(&self, fitted: &Fitted, ram: RamParts) -> Planned {
+        let (settings, inputs) = (self.settings, self.inputs);
+        let tensors = || inputs.model.manifest.units.iter().flat_map(|unit| &unit.tensors);
+        let parameters = inputs.model.manifest.elements();
+        let data = inputs.data.report();
+        Planned {
+            run: self.folder.path().to_owned(),
+            store: fitted.has_disk.then(|| self.folder.stores(settings)[0].clone()),
+            model: inputs.model.name.clone(),
+            parameters,
+            decayed: tensors().filter(|tensor| tensor.decay).map(|tensor| tensor.len as u64).sum(),
+            state_bytes: 12 * parameters,
+            gradient_bytes: 4 * parameters,
+            data_tokens: data.ids,
+            rows: data.rows,
+            dropped_tokens: data.dropped_ids,
+            batch: settings.batch,
+            micro_batch: inputs.micro_batch,
+            seq_len: settings.seq_len,
+            first_step: self.committed.unwrap_or(0),
+            total_steps: inputs.total_steps,
+            checkpoint_every: fitted.checkpoint_every,
+            recompute: fitted.prepared.recompute == Recompute::All,
+            threads: settings.threads,
+            ram,
+            prediction: fitted.prepared.prediction.clone(),
+        }
+    }
+
+    fn summary(&self, steps: &Steps, ram: RamParts, sample: Option<(String, String)>) -> Summary {
+        let lines = metrics::read(&self.folder.metrics());
+        let losses = lines.first().zip(lines.last()).map(|(first, last)| (first.loss, last.loss));
+        Summary {
+            ending: steps.ending,
+            run: self.folder.path().to_owned(),
+            step: self.committed.unwrap_or(0) + steps.done,
+            total_steps: self.inputs.total_steps,
+            losses,
+            steps_here: steps.done,
+            seconds: steps.seconds,
+            tokens: steps.tokens,
+            ram,
+            peak_ram_bytes: memory::peak_bytes(),
+            disk_read_bytes: steps.after.disk_read_bytes - steps.before.disk_read_bytes,
+            disk_write_bytes: steps.after.disk_write_bytes - steps.before.disk_write_bytes,
+            commit_bytes: steps.after.commit_bytes - steps.before.commit_bytes,
+            wait_seconds: (steps.after.wait_ns - steps.before.wait_ns) as f64 * 1e-9,
+            sample,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A run's store as seen from outside of training: its last commit, and an engine on it for tools that read.
+
+use super::files;
+use super::folder::{self, RunRecord};
+use super::inputs::kept_model;
+use super::note::Note;
+use crate::error::{Error, Result};
+use crate::layout::{HI, Layout};
+use crate::model::{Manifest, ModelConfig};
+use crate::settings::{Durability, Settings};
+use mt_engine::{Config, Description, Engine, record_bytes};
+use std::path::{Path, PathBuf};
+
+/// Arena for tools that read, beside the store's records: enough for long transfers in both directions.
+const ARENA: u64 = 48 << 20;
+/// Elements that tools read at a time.
+const CHUNK_ELEMENTS: usize = 1 << 20;
+
+/// The last commit's note of a run; None if the store has no commit yet.
+///
+/// # Errors
+/// A store that should be there and is not; the engine's; a note that does not read.
+pub(super) fn last_note(run: &Path, stores: &[PathBuf], record: Option<&RunRecord>) -> Result<Option<Note>> {
+    match mt_engine::describe(stores) {
+        Ok(description) => note_of(&description, stores).map(Some),
+        Err(mt_engine::Error::NoCommit { .. }) => Ok(None),
+        Err(mt_engine::Error::NoStore { path }) => match record {
+            None => Ok(None),
+            Some(record) => Err(missing(run, &path, record)),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The note of a described store.
+pub(super) fn note_of(description: &Description, stores: &[PathBuf]) -> Result<Note> {
+    Note::decode(&description.note).map_err(|found| {
+        let place = stores.first().map_or(String::new(), |store| store.display().to_string());
+        Error::input(place, "note of the last commit", "the note of a run", found)
+    })
+}
+
+fn missing(run: &Path, store: &Path, record: &RunRecord) -> Error {
+    Error::Input {
+        place: run.display().to_string(),
+        field: "store".to_owned(),
+        expected: format!("the store of run {} in {}", record.uuid, store.display()),
+        found: "no store".to_owned(),
+        hint: Some(format!("if it moved, resume with --store {}=NEW", store.display())),
+    }
+}
+
+/// A run that can be read: everything that is known of it, and an engine at its last commit.
+pub(super) struct Reader {
+    pub config: ModelConfig,
+    pub manifest: Manifest,
+    pub layout: Layout,
+    pub note: Note,
+    pub engine: Engine,
+    /// Bytes of the engine's arena.
+    pub arena: u64,
+}
+
+/// Opens a run's last commit for reading. The caller holds the run's lock.
+///
+/// # Errors
+/// `Input` for a run without commits; the engine's.
+pub(super) fn open(run: &Path, settings: &Settings) -> Result<Reader> {
+    let stores = folder::stores(run, settings);
+    let record = folder::record(run)?;
+    let note = match settings.durability {
+        Durability::Full => last_note(run, &stores, record.as_ref())?,
+        Durability::None => None,
+    };
+    let (Some(note), Some(model)) = (note, kept_model(run, settings)?) else { return Err(no_commit(run, settings)) };
+    let description = mt_engine::describe(&stores)?;
+    let arena = record_bytes(&description.regions) + ARENA;
+    let engine = Engine::open(Config::new(stores.clone(), arena))?;
+    let page_elements = description.regions[HI.0 as usize].page_bytes as usize / 2;
+    let layout = Layout::new(&model.manifest, Some(page_elements), CHUNK_ELEMENTS);
+    Ok(Reader { config: model.config, manifest: model.manifest, layout, note, engine, arena })
+}
+
+fn no_commit(run: &Path, settings: &Settings) -> Error {
+    let (found, hint) = match settings.durability {
+        Durability::Full => ("none yet", Some(format!("run: mt resume {}", run.display()))),
+        Durability::None => ("a run with --durability none, which keeps nothing", None),
+    };
+    let (place, found) = (run.display().to_string(), found.to_owned());
+    Error::Input { place, field: "commit".to_owned(), expected: "a run with a commit".to_owned(), found, hint }
+}
+
+/// Bytes that a store's folders take.
+pub(super) fn bytes(stores: &[PathBuf]) -> u64 {
+    stores.iter().map(|store| files::bytes_below(store)).sum()
+}

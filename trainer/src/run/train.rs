@@ -1,0 +1,55 @@
+//! A new run.
+
+use super::folder::RunFolder;
+use super::inputs::{self, Model};
+use super::observer::{Event, Observer, Summary};
+use super::start::{Process, Start};
+use crate::checkpoint::Source;
+use crate::error::Result;
+use crate::settings::{Durability, Settings};
+use std::path::{Path, PathBuf};
+
+/// Trains: makes the run folder, imports, runs all steps or stops, commits.
+///
+/// A run that is refused before its first step (exit codes 2 and 3) leaves nothing behind.
+///
+/// # Errors
+/// Input that cannot be used, budgets that do not hold the run, I/O, numbers that are not finite.
+pub fn train(
+    settings: &Settings,
+    run: Option<&Path>,
+    process: &Process,
+    observer: &mut dyn Observer,
+) -> Result<Summary> {
+    let model = inputs::read_model(settings)?;
+    // Headers alone are read here: a checkpoint that does not fit is refused before anything is made.
+    let source = inputs::first_weights(settings, &model)?;
+    let folder = RunFolder::create(run, &model.name)?;
+    let mut made = Vec::new();
+    let result = go(settings, &folder, (model, source), process, &mut made, observer);
+    match &result {
+        Err(error) if matches!(error.exit_code(), 2 | 3) => folder.remove_refused(&made),
+        // Nothing of it could be read again.
+        Ok(_) if settings.durability == Durability::None => _ = mt_engine::remove(&made)?,
+        _ => {}
+    }
+    result
+}
+
+fn go(
+    settings: &Settings,
+    folder: &RunFolder,
+    (model, source): (Model, Source),
+    process: &Process,
+    made: &mut Vec<PathBuf>,
+    observer: &mut dyn Observer,
+) -> Result<Summary> {
+    folder.write_settings(settings)?;
+    inputs::keep_model(folder, settings, &model, &source)?;
+    drop(source);
+    let inputs = inputs::gather(folder, settings, model)?;
+    for warning in &inputs.data.report().warnings {
+        observer.event(&Event::Notice(warning));
+    }
+    Start { folder, settings, inputs: &inputs, process, committed: None }.run(made, observer)
+}
