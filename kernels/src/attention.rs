@@ -59,14 +59,16 @@ impl Shape {
     }
 }
 
-/// Bytes of scratch that forward and backward allocate at most, all threads together, with what the gemm crate packs
-/// for a tile.
+/// Bytes of scratch that forward and backward make resident at most, all threads together, with what the gemm crate
+/// packs for a tile. Grows with `seq` (backward sums dk and dv of a whole sequence), not with its square.
 pub fn scratch_bytes(threads: usize, s: Shape) -> usize {
     let tiling = Tiling::new(s);
     let floats = forward::scratch_floats(s, tiling).max(backward::scratch_floats(s, tiling));
-    // Backward's lists of row slices, one entry a token and key/value head in each of dq, dk and dv.
-    let lists = 3 * s.tokens() * s.kv_heads * size_of::<&[f32]>();
-    threads * (floats * size_of::<f32>() + tile::packed_bytes(s, tiling)) + 2 * lists
+    // A block's bounds and the ranges of its tokens.
+    let bounds = 2 * tiling.lanes * size_of::<u32>() + tiling.queries * size_of::<std::ops::Range<usize>>();
+    // The lists of output slices: backward's, one a token and key/value head in each of dq, dk and dv, are the longer.
+    let lists = 3 * s.tokens() * s.kv_heads * size_of::<&[f32]>() + s.rows * s.kv_heads * size_of::<[Vec<u8>; 3]>();
+    threads * (floats * size_of::<f32>() + bounds + tile::packed_bytes(s, tiling)) + lists
 }
 
 #[cfg(test)]

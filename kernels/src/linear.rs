@@ -97,9 +97,10 @@ fn add_widened(sums: &mut [f64], row: &[f32]) {
     }
 }
 
-/// Bytes that one product of these shapes packs or allocates inside the gemm crate at most (for budgets), all threads
-/// together: m rows and n columns of the result, k terms a sum. The buffers do not grow with the shapes beyond one
-/// tile of the result.
+/// Bytes that one product of these shapes makes resident inside the gemm crate at most (for budgets), all threads
+/// together: m rows and n columns of the result, k terms a sum. Packed are one tile of the result's operands a thread, so
+/// the buffers do not grow beyond a tile. (The crate also reserves a buffer as large as the second-level cache for each
+/// thread, of which it touches only the part that is counted here.)
 pub fn scratch_bytes(threads: usize, m: usize, n: usize, k: usize) -> usize {
     product::scratch_bytes(threads, Size { rows: m, cols: n, k })
 }

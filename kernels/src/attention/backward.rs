@@ -28,7 +28,6 @@ struct Input<'a> {
 }
 
 /// What a task writes: the parts of dq, dk and dv of one row and key/value head, a slice a token.
-#[derive(Default)]
 struct Output<'a> {
     dq: Vec<&'a mut [f32]>,
     dk: Vec<&'a mut [f32]>,
@@ -97,7 +96,10 @@ pub fn backward(
 
 /// The outputs of each task, rows outermost.
 fn cut<'a>(s: Shape, dq: &'a mut [f32], dk: &'a mut [f32], dv: &'a mut [f32]) -> Vec<Output<'a>> {
-    let mut tasks: Vec<Output<'a>> = (0..s.rows * s.kv_heads).map(|_| Output::default()).collect();
+    // Exactly as long as they become: `scratch_bytes` counts them.
+    let list = || Vec::with_capacity(s.seq);
+    let mut tasks: Vec<Output<'a>> =
+        (0..s.rows * s.kv_heads).map(|_| Output { dq: list(), dk: list(), dv: list() }).collect();
     let task = |i: usize| i / s.kv_heads / s.seq * s.kv_heads + i % s.kv_heads;
     dq.chunks_mut(s.group() * s.head_dim).enumerate().for_each(|(i, part)| tasks[task(i)].dq.push(part));
     dk.chunks_mut(s.head_dim).enumerate().for_each(|(i, part)| tasks[task(i)].dk.push(part));
