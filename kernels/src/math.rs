@@ -10,7 +10,8 @@ pub(crate) const LANES: usize = 16;
 pub(crate) fn exp(x: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer that then stands in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    const LN2_HI: f32 = 0.693_359_375;
+    // ln 2 in two parts; the first has few bits.
+    const LN2_HI: f32 = 355.0 / 512.0;
     const LN2_LO: f32 = -2.121_944_4e-4;
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
     let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;

@@ -25,7 +25,7 @@ fn check_patterns(patterns: Range<u64>) {
     let (mut w, mut back) = (vec![0f32; RUN], vec![0f32; RUN]);
     let (mut hi, mut lo) = (vec![0; RUN], vec![0; RUN]);
     for start in patterns.step_by(RUN) {
-        w.iter_mut().zip(start as u32..).for_each(|(w, bits)| *w = f32::from_bits(bits));
+        w.iter_mut().enumerate().for_each(|(i, w)| *w = f32::from_bits(start as u32 + i as u32));
         let refused = w.iter().position(|w| w.to_bits() & 0x7FFF_FFFF >= REFUSED);
         assert_eq!(split(&cpu, &w, &mut hi, &mut lo), refused.map_or(Ok(()), Err));
         let kept = refused.unwrap_or(RUN);
