@@ -80,6 +80,11 @@ impl Sweeps {
         self.cursor
     }
 
+    /// Intervals below this number are reserved.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
     /// Passes every commit mark at or before the cursor; `at_mark`: also one exactly there.
     pub(crate) fn pass_marks(&mut self, at_mark: bool) {
         let Some(active) = &self.current else {
@@ -307,6 +312,21 @@ impl<I: Io> Core<I> {
             self.sweeps.reserved += 1;
             self.sweeps.waiting.push(seq);
         }
+    }
+
+    /// The user passes over an access before it was reserved: it takes no place in the window and nothing is fetched. All
+    /// accesses before it were taken or passed over, so it is the next to be reserved.
+    pub(crate) fn skip(&mut self, seq: u64) {
+        assert_eq!(seq, self.sweeps.reserved, "accesses are passed over in their order");
+        let (active, index, _) = self.sweeps.locate(seq).expect("an access of the current sweep");
+        let planned = active.prepared.plan.intervals[index];
+        let id = active.prepared.ids[index];
+        let kind = self.layout.kind(planned.run.region);
+        let mut interval = Interval::new(seq, id, planned.mode, kind, planned.bytes, 0, None);
+        interval.released = true;
+        interval.become_state(State::Free);
+        self.live.push_back(interval);
+        self.sweeps.reserved += 1;
     }
 
     /// Starts reserved intervals whose run is free for them.

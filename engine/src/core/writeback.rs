@@ -11,6 +11,10 @@ use crate::io::{Io, OpId};
 impl<I: Io> Core<I> {
     /// The user is done with an access.
     pub(crate) fn release(&mut self, seq: u64, changed: bool) {
+        if seq >= self.sweeps.reserved() {
+            self.skip(seq);
+            return self.reached_by_release(seq);
+        }
         self.reached_by_release(seq);
         let interval = self.interval_mut(seq);
         assert!(!interval.released, "interval {seq} released twice");
