@@ -12,7 +12,7 @@ use crate::step::{Options, Prepared, Shapes, prepare};
 use mt_engine::Profile;
 
 /// For the engine's tables, rings and threads, which come after the base is measured.
-const RESERVE: u64 = 4 << 20;
+const RESERVE: u64 = 8 << 20;
 /// Added to the smallest budget before it is suggested: the base differs a little from start to start.
 const SLACK: u64 = 1 << 20;
 
