@@ -7,12 +7,15 @@ pub mod checkpoint;
 pub mod data;
 pub mod default_model;
 pub mod error;
+pub mod head;
 pub mod layout;
 pub mod lr;
+pub mod memory;
 pub mod model;
 pub mod run;
 pub mod schedule;
 pub mod settings;
 pub mod step;
+pub mod workspace;
 
 pub use error::Error;

@@ -1,0 +1,56 @@
+//! Bytes that a step needs beside the arena, from shapes alone, and the micro-batch that keeps them small.
+
+use crate::block::Dims;
+use crate::schedule::Description;
+use crate::workspace::Sizes;
+use mt_kernels::{attention, linear};
+
+/// Tokens of a micro-batch at most where the user does not say; one row may have more.
+const MICRO_TOKENS: u64 = 1_024;
+
+/// Rows of a micro-batch where the user does not say: the most that stay within 1,024 tokens, at least one. A function
+/// of batch and sequence length alone, since it is part of what a run computes.
+pub fn micro_batch_auto(batch: u64, seq: u64) -> u64 {
+    (MICRO_TOKENS / seq.max(1)).min(batch).max(1)
+}
+
+/// Bytes of all buffers and of what the kernels allocate.
+pub fn workspace_bytes(it: &Description<'_>, threads: usize) -> u64 {
+    (Sizes::new(it).bytes() + kernel_bytes(it, threads)) as u64
+}
+
+/// The most that any one kernel allocates.
+fn kernel_bytes(it: &Description<'_>, threads: usize) -> usize {
+    let dims = Dims::new(it.config);
+    let rows = it.micro_rows.iter().copied().max().unwrap_or(0);
+    let tokens = rows * it.seq;
+    let (query, key) = (dims.query(), dims.key());
+    let shapes = [
+        (dims.hidden, query),
+        (dims.hidden, key),
+        (dims.hidden, dims.mlp),
+        (dims.mlp, dims.hidden),
+        (query, dims.hidden),
+        (dims.hidden, it.tiles.rows),
+    ];
+    let products = shapes.iter().flat_map(|&(inputs, outputs)| {
+        [(tokens, outputs, inputs), (tokens, inputs, outputs), (outputs, inputs, tokens)]
+            .map(|(m, n, k)| linear::scratch_bytes(threads, m, n, k))
+    });
+    let attention = attention::scratch_bytes(threads, dims.attention(rows, it.seq));
+    products.max().unwrap_or(0).max(attention)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn micro_batches_stay_within_their_tokens() {
+        assert_eq!(micro_batch_auto(4, 256), 4);
+        assert_eq!(micro_batch_auto(16, 256), 4);
+        assert_eq!(micro_batch_auto(4, 128), 4);
+        assert_eq!(micro_batch_auto(8, 1_000), 1);
+        assert_eq!(micro_batch_auto(8, 4_096), 1);
+    }
+}

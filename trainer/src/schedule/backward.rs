@@ -1,0 +1,120 @@
+//! The backward: head, layers from the last to the first, embedding.
+//!
+//! Gradients of a chunk leave the workspace once, when they are complete: into the region `grad` for the pending update,
+//! or (fused-backward) through their own update. One exception: where head and embedding share weights, the head's part of
+//! the gradient waits in `grad` for the embedding's.
+
+use super::writer::state;
+use super::{Gradients, Operation, Sink, Writer};
+use crate::head::norm_chunks;
+use crate::layout::GRAD;
+use mt_engine::Mode;
+
+impl Writer<'_> {
+    pub(super) fn backward(&mut self) {
+        self.head_backward();
+        for layer in (0..self.it.config.layers).rev() {
+            self.layer_backward(layer);
+        }
+        self.embedding_backward();
+    }
+
+    fn head_backward(&mut self) {
+        let (matrix, before) = self.matrix();
+        let head = self.head();
+        let hidden = self.it.config.hidden;
+        // Chunks that hold elements of the final norm wait for its gradient, which is complete last.
+        let with_norm = norm_chunks(&self.chunks[head], hidden);
+        let mut tiles = self.it.tiles.stream(before);
+        let mut next = if matrix == head { with_norm } else { 0 };
+        let into = if matrix == head { Sink::Head } else { Sink::Tile };
+        for chunk in 0..self.chunks[matrix].len() {
+            let end = self.chunks[matrix][chunk].start + self.chunks[matrix][chunk].len;
+            if end <= before {
+                continue;
+            }
+            self.weights(matrix, chunk, into, false);
+            for tile in tiles.complete(end) {
+                self.tile_backward(tile);
+                let ready = before + self.it.tiles.elements_to(tile);
+                while self.chunks[matrix].get(next).is_some_and(|at| at.start + at.len <= ready) {
+                    self.gradients_out(matrix, next, Gradients::Tile, matrix != head);
+                    next += 1;
+                }
+            }
+        }
+        for micro in self.micros() {
+            let (x, dx) = (self.it.activations.boundary(self.it.config.layers, micro), self.it.activations.gradient(micro));
+            self.push(Operation::FinalNormBackward { micro }, vec![(x, Mode::Read), (dx, Mode::Update)], 0);
+        }
+        self.push(Operation::NormGradient, Vec::new(), 0);
+        for chunk in 0..with_norm {
+            self.gradients_out(head, chunk, Gradients::Norm, false);
+        }
+    }
+
+    fn tile_backward(&mut self, tile: usize) {
+        for micro in self.micros() {
+            let mode = if tile == 0 { Mode::Write } else { Mode::Update };
+            let activations = self.it.activations;
+            let mut accesses = vec![(activations.normed(micro), Mode::Read), (activations.gradient(micro), mode)];
+            let mut products = 3.0;
+            if self.it.keep_logits {
+                accesses.push((activations.logits(tile, micro), Mode::Update));
+                products = 2.0;
+            }
+            let ns = self.cost.operations(products * self.tile_operations(micro));
+            self.push(Operation::TileBackward { tile, micro }, accesses, ns);
+        }
+        self.push(Operation::TileGradient { tile }, Vec::new(), 0);
+    }
+
+    fn layer_backward(&mut self, layer: usize) {
+        let unit = layer + 1;
+        for chunk in 0..self.chunks[unit].len() {
+            self.weights(unit, chunk, Sink::Layer, false);
+        }
+        for micro in self.micros() {
+            let activations = self.it.activations;
+            let mut accesses = vec![
+                (activations.boundary(layer, micro), Mode::Read),
+                (activations.gradient(micro), Mode::Update),
+            ];
+            let mut passes = 3.0;
+            if self.it.keep_layers {
+                accesses.push((activations.saved(layer, micro), Mode::Read));
+                passes = 2.0;
+            }
+            let ns = self.cost.operations(passes * self.layer_operations(layer, micro));
+            self.push(Operation::LayerBackward { layer, micro }, accesses, ns);
+        }
+        self.push(Operation::LayerGradient { unit }, Vec::new(), 0);
+        for chunk in 0..self.chunks[unit].len() {
+            self.gradients_out(unit, chunk, Gradients::Layer, false);
+        }
+    }
+
+    fn embedding_backward(&mut self) {
+        for chunk in 0..self.chunks[0].len() {
+            let at = self.chunks[0][chunk];
+            let left = if self.it.config.tied { vec![(at.run(GRAD), Mode::Read)] } else { Vec::new() };
+            self.push(Operation::ChunkBegin { chunk }, left, self.cost.bytes(8 * at.len));
+            for micro in self.micros() {
+                let dx = self.it.activations.gradient(micro);
+                self.push(Operation::Scatter { chunk, micro }, vec![(dx, Mode::Read)], 0);
+            }
+            self.gradients_out(0, chunk, Gradients::Chunk, false);
+        }
+    }
+
+    fn gradients_out(&mut self, unit: usize, chunk: usize, from: Gradients, partial: bool) {
+        let at = self.chunks[unit][chunk];
+        if self.it.fused_backward && !partial {
+            let ns = self.cost.bytes(32 * at.len);
+            self.push(Operation::Apply { unit, chunk, from }, state(at).collect(), ns);
+        } else {
+            let ns = self.cost.bytes(8 * at.len);
+            self.push(Operation::Keep { unit, chunk, from, partial }, vec![(at.run(GRAD), Mode::Write)], ns);
+        }
+    }
+}

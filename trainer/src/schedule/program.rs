@@ -1,0 +1,41 @@
+//! A program, and the engine's schedule that is read off it.
+
+use super::Operation;
+use mt_engine::{Mode, Resource, Run, Schedule};
+
+/// One operation with its accesses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Instruction {
+    /// What is computed.
+    pub operation: Operation,
+    /// Runs in the order in which their leases are taken.
+    pub accesses: Vec<(Run, Mode)>,
+    /// Estimated nanoseconds.
+    pub ns: u64,
+}
+
+/// What a sweep does.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Program {
+    /// In execution order.
+    pub instructions: Vec<Instruction>,
+}
+
+impl Program {
+    /// The accesses as the engine plans them: each is given back when its instruction ends. `cyclic`: the same sweep
+    /// follows.
+    pub fn schedule(&self, cyclic: bool) -> Schedule {
+        let mut schedule = Schedule { cyclic, ..Schedule::default() };
+        for (index, instruction) in self.instructions.iter().enumerate() {
+            if instruction.operation == Operation::Commit {
+                schedule.commit(Vec::new());
+                continue;
+            }
+            let tag = index as u64;
+            let accesses: Vec<u32> =
+                instruction.accesses.iter().map(|&(run, mode)| schedule.access(run, mode, tag)).collect();
+            schedule.work(Resource::HostCompute, instruction.ns, accesses, tag);
+        }
+        schedule
+    }
+}

@@ -1,0 +1,116 @@
+//! Runs of what passes between layers: the regions `act` and `dact`.
+//!
+//! `act` holds for each micro-batch: the input of every layer, the output of the last, and its norm (*boundaries*);
+//! behind them what a layer's forward can keep for its backward, and the logits that the head can keep. The regions have
+//! room for what is kept whether it is kept or not, so that a store does not depend on that choice; runs that no schedule
+//! touches cost nothing. `dact` holds the gradient that passes down, one run a micro-batch.
+
+use crate::block::{Dims, Saved};
+use crate::head::Tiles;
+use mt_engine::{Kind, RegionId, RegionSpec, Run};
+
+const PAGE_BYTES_MIN: usize = 4 << 10;
+const PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// One kind of run for each micro-batch, `times` over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Rows {
+    /// First page of the first run.
+    base: u32,
+    /// Pages of each micro-batch's run, and the sum of those before it.
+    pages: Vec<(u32, u32)>,
+    /// Pages of all micro-batches.
+    sum: u32,
+    times: u32,
+}
+
+impl Rows {
+    fn new(base: u32, page_bytes: usize, bytes: impl Iterator<Item = usize>, times: usize) -> Rows {
+        let mut sum = 0;
+        let pages = bytes
+            .map(|bytes| {
+                let pages = u32::try_from(bytes.div_ceil(page_bytes)).expect("a run has fewer than 2^32 pages");
+                sum += pages;
+                (pages, sum - pages)
+            })
+            .collect();
+        Rows { base, pages, sum, times: u32::try_from(times).expect("fewer than 2^32 runs") }
+    }
+
+    fn end(&self) -> u32 {
+        self.base + self.sum * self.times
+    }
+
+    fn run(&self, region: RegionId, index: usize, micro: usize) -> Run {
+        let (count, before) = self.pages[micro];
+        Run { region, first: self.base + self.sum * index as u32 + before, count }
+    }
+}
+
+/// The runs of the regions `act` and `dact`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Activations {
+    act: RegionId,
+    dact: RegionId,
+    page_bytes: u32,
+    boundaries: Rows,
+    saved: Rows,
+    logits: Rows,
+    gradients: Rows,
+    layers: usize,
+}
+
+impl Activations {
+    /// Runs for micro-batches of the given tokens; `first_region` is the id of `act`.
+    pub fn new(first_region: u32, dims: &Dims, layers: usize, tiles: &Tiles, tokens: &[usize]) -> Activations {
+        let boundary = |t: &usize| t * dims.hidden * size_of::<f32>();
+        let largest = tokens.iter().map(boundary).max().unwrap_or(0);
+        // Small enough that a boundary wastes little, large enough that a run has few pages.
+        let page_bytes = (largest / 8 + 1).next_power_of_two() / 2;
+        let page_bytes = page_bytes.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+        let saved = |t: &usize| Saved::elements(dims, *t) * size_of::<f32>();
+        let logits = |t: &usize| t * tiles.rows * size_of::<f32>();
+        let boundaries = Rows::new(0, page_bytes, tokens.iter().map(boundary), layers + 2);
+        let saved = Rows::new(boundaries.end(), page_bytes, tokens.iter().map(saved), layers);
+        let logits = Rows::new(saved.end(), page_bytes, tokens.iter().map(logits), tiles.count);
+        let gradients = Rows::new(0, page_bytes, tokens.iter().map(boundary), 1);
+        let (act, dact) = (RegionId(first_region), RegionId(first_region + 1));
+        Activations { act, dact, page_bytes: page_bytes as u32, boundaries, saved, logits, gradients, layers }
+    }
+
+    /// Input of a layer; output of the last layer for `layer` = number of layers.
+    pub fn boundary(&self, layer: usize, micro: usize) -> Run {
+        self.boundaries.run(self.act, layer, micro)
+    }
+
+    /// Output of the final norm.
+    pub fn normed(&self, micro: usize) -> Run {
+        self.boundaries.run(self.act, self.layers + 1, micro)
+    }
+
+    /// What a layer's forward keeps.
+    pub fn saved(&self, layer: usize, micro: usize) -> Run {
+        self.saved.run(self.act, layer, micro)
+    }
+
+    /// Logits of a vocabulary tile.
+    pub fn logits(&self, tile: usize, micro: usize) -> Run {
+        self.logits.run(self.act, tile, micro)
+    }
+
+    /// The gradient that passes down.
+    pub fn gradient(&self, micro: usize) -> Run {
+        self.gradients.run(self.dact, 0, micro)
+    }
+
+    /// The two regions, in the order of their ids.
+    pub fn regions(&self) -> [RegionSpec; 2] {
+        let region = |name: &str, pages| RegionSpec {
+            name: name.to_owned(),
+            page_bytes: self.page_bytes,
+            pages,
+            kind: Kind::Scratch,
+        };
+        [region("act", self.logits.end()), region("dact", self.gradients.end())]
+    }
+}

@@ -1,0 +1,119 @@
+//! Walks a program: takes the leases of each instruction, computes, gives them back.
+
+use super::leases::Leases;
+use super::model::Model;
+use crate::batch::MicroBatch;
+use crate::error::{Error, Result};
+use crate::schedule::{Operation, Program};
+use crate::workspace::Workspace;
+use mt_engine::Sweep;
+use mt_kernels::{Cpu, adamw};
+
+/// An optimizer update: the step it belongs to, and its scalars.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Update {
+    pub(super) step: u64,
+    pub(super) scalars: adamw::Step,
+}
+
+/// What the program is executed for.
+pub(super) struct Task<'t> {
+    /// Micro-batches; empty for the update alone.
+    pub(super) micro: &'t [MicroBatch],
+    /// The update that `Update` operations apply; None: they pass over it.
+    pub(super) pending: Option<Update>,
+    /// The update that `Apply` operations apply.
+    pub(super) own: Option<Update>,
+    /// Targets of the step.
+    pub(super) targets: u64,
+    /// Note for the commit mark.
+    pub(super) note: Option<&'t [u8]>,
+    /// Where the logits of the only micro-batch go; then no loss is computed.
+    pub(super) logits: Option<&'t mut [f32]>,
+}
+
+/// The state of one execution.
+pub(super) struct Executor<'e> {
+    pub(super) model: &'e Model,
+    pub(super) cpu: &'e Cpu,
+    pub(super) workspace: &'e mut Workspace,
+    pub(super) task: Task<'e>,
+    /// Sum of squares of each unit's gradient.
+    pub(super) sums: Vec<f64>,
+    /// Sum over the targets, then the mean.
+    pub(super) loss: f64,
+    /// First element of the matrix' unit whose gradient is in the buffer of the tiles' gradients.
+    pub(super) front: usize,
+}
+
+impl<'e> Executor<'e> {
+    pub(super) fn new(model: &'e Model, cpu: &'e Cpu, workspace: &'e mut Workspace, task: Task<'e>) -> Executor<'e> {
+        workspace.reset();
+        let sums = vec![0.0; model.chunks.len()];
+        let front = if model.config.tied { 0 } else { model.config.hidden };
+        Executor { model, cpu, workspace, task, sums, loss: 0.0, front }
+    }
+
+    /// Executes the whole program.
+    pub(super) fn run(&mut self, program: &Program, sweep: &Sweep<'_>) -> Result<()> {
+        for instruction in &program.instructions {
+            let leases = Leases::new(sweep, &instruction.accesses);
+            match instruction.operation {
+                Operation::Commit => {
+                    if let Some(note) = self.task.note {
+                        sweep.commit(note)?;
+                    }
+                }
+                operation => self.execute(operation, leases)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, operation: Operation, leases: Leases<'_, '_>) -> Result<()> {
+        match operation {
+            Operation::Update { unit, chunk, into } => self.update(unit, chunk, into, leases),
+            Operation::Join { unit, chunk, into } => self.join(unit, chunk, into, leases),
+            Operation::Gather { chunk, micro } => self.gather(chunk, micro, leases),
+            Operation::LayerForward { layer, micro } => self.layer_forward(layer, micro, leases),
+            Operation::FinalNorm { micro } => self.final_norm(micro, leases),
+            Operation::TileForward { tile, micro } => self.tile_forward(tile, micro, leases),
+            Operation::DropTile { tile } => {
+                self.drop_tile(tile);
+                Ok(())
+            }
+            Operation::Loss => {
+                self.finish_loss();
+                Ok(())
+            }
+            Operation::Commit => Ok(()),
+            Operation::TileBackward { tile, micro } => self.tile_backward(tile, micro, leases),
+            Operation::TileGradient { tile } => {
+                self.tile_gradient(tile);
+                Ok(())
+            }
+            Operation::FinalNormBackward { micro } => self.final_norm_backward(micro, leases),
+            Operation::NormGradient => {
+                self.norm_gradient();
+                Ok(())
+            }
+            Operation::LayerBackward { layer, micro } => self.layer_backward(layer, micro, leases),
+            Operation::LayerGradient { unit } => self.layer_gradient(unit),
+            Operation::ChunkBegin { chunk } => self.chunk_begin(chunk, leases),
+            Operation::Scatter { chunk, micro } => self.scatter(chunk, micro, leases),
+            Operation::Keep { unit, chunk, from, partial } => self.keep(unit, chunk, from, partial, leases),
+            Operation::Apply { unit, chunk, from } => self.apply(unit, chunk, from, leases),
+        }
+    }
+
+    /// Refuses to update with a gradient that is not finite, where the update comes before the whole norm is known.
+    pub(super) fn check_sum(&self, unit: usize) -> Result<()> {
+        match self.task.own {
+            Some(own) if !self.sums[unit].is_finite() => Err(Error::Numeric {
+                step: own.step,
+                what: "the gradient is not finite; the last commit stands".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Everything that is decided before a run's first step. Pure.
+
+use super::{Options, Shapes};
+use crate::block::{Dims, Saved};
+use crate::error::{Error, Result};
+use crate::head::Tiles;
+use crate::layout::Layout;
+use crate::memory::workspace_bytes;
+use crate::model::{Manifest, ModelConfig};
+use crate::schedule::{Activations, Description, Program, Writer};
+use crate::settings::Recompute;
+use mt_engine::plan::{Shape, plan};
+use mt_engine::{Budget, Kind, Plan, PlanError, Prediction, RegionSpec, Residency, Run, Schedule, record_bytes};
+use std::sync::Arc;
+
+/// Elements of the largest chunk.
+const CHUNK_ELEMENTS: usize = 1 << 20;
+/// Multiplications and additions a second and thread that times are estimated with.
+const OPERATIONS_PER_S: f64 = 50e9;
+
+/// The decisions of a run.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// Pages and chunks of the state.
+    pub layout: Layout,
+    /// Regions of the store: the state, then the scratch regions.
+    pub regions: Vec<RegionSpec>,
+    /// Plan of a step.
+    pub steady: Arc<Plan>,
+    /// Plan of a pending update alone; None with the fused-backward update.
+    pub update_only: Option<Arc<Plan>>,
+    /// Expected cost of a step.
+    pub prediction: Prediction,
+    /// What a layer keeps for its backward: `All` or `None`.
+    pub recompute: Recompute,
+    /// Bytes of the engine's arena.
+    pub arena_bytes: u64,
+    /// Bytes of everything that a step allocates beside the arena.
+    pub workspace_bytes: u64,
+    pub(super) scheme: Scheme,
+    pub(super) steady_program: Program,
+    pub(super) update_program: Program,
+}
+
+/// What programs are written from, beside model, shapes and layout.
+#[derive(Clone, Debug)]
+pub(super) struct Scheme {
+    pub(super) activations: Activations,
+    pub(super) tiles: Tiles,
+    pub(super) keep_layers: bool,
+    pub(super) keep_logits: bool,
+    pub(super) options: Options,
+}
+
+impl Scheme {
+    pub(super) fn describe<'a>(
+        &'a self,
+        config: &'a ModelConfig,
+        manifest: &'a Manifest,
+        shapes: &'a Shapes,
+        layout: &'a Layout,
+    ) -> Description<'a> {
+        Description {
+            config,
+            manifest,
+            layout,
+            activations: &self.activations,
+            tiles: &self.tiles,
+            micro_rows: &shapes.micro_rows,
+            seq: shapes.seq,
+            keep_layers: self.keep_layers,
+            keep_logits: self.keep_logits,
+            fused_backward: self.options.fused_backward,
+            operations_per_s: self.options.threads as f64 * OPERATIONS_PER_S,
+            bytes_per_s: self.options.profile.host_copy_bytes_per_s,
+        }
+    }
+}
+
+impl Prepared {
+    /// The placement that every sweep over the store keeps.
+    pub fn residency(&self) -> &Residency {
+        &self.steady.exit
+    }
+
+    /// Scratch runs that need space on disk.
+    pub fn spilled(&self) -> &[Run] {
+        &self.steady.spilled
+    }
+
+    /// A plan for another sweep over the same store, within the arena and with the placement of the steps.
+    pub(super) fn plan_another(&self, schedule: Schedule) -> Result<Arc<Plan>> {
+        let options = &self.scheme.options;
+        let shape = shape(&self.regions, options);
+        let host_bytes = self.arena_bytes - record_bytes(&self.regions);
+        let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: options.disk_bytes };
+        let entry = Residency { prefetched: Vec::new(), ..self.steady.exit.clone() };
+        let planned = plan(&Arc::new(schedule), &shape, &budget, &options.profile, &entry);
+        let (plan, _) = planned.map_err(|error| refusal(&error, 0, host_bytes))?;
+        Ok(Arc::new(plan))
+    }
+}
+
+/// Chooses layout and plan: chunk sizes from 1 Mi elements down to a page, as long as smaller ones are faster.
+///
+/// # Errors
+/// `DoesNotFit` with the bytes that the smallest way of working needs; `Input` for shapes or options that contradict
+/// each other.
+pub fn prepare(config: &ModelConfig, manifest: &Manifest, shapes: &Shapes, options: &Options) -> Result<Prepared> {
+    check(shapes, options)?;
+    let inputs = Inputs { config, manifest, shapes, options };
+    match options.recompute {
+        Recompute::All | Recompute::None => inputs.best(options.recompute),
+        Recompute::Auto => {
+            let all = inputs.best(Recompute::All)?;
+            let traffic = |p: &Prepared| p.prediction.disk.read_bytes + p.prediction.disk.write_bytes;
+            Ok(match inputs.best(Recompute::None) {
+                Ok(none) if traffic(&none) <= traffic(&all) => none,
+                _ => all,
+            })
+        }
+    }
+}
+
+fn check(shapes: &Shapes, options: &Options) -> Result<()> {
+    let sound = !shapes.micro_rows.is_empty()
+        && shapes.micro_rows.iter().all(|rows| (1..=shapes.rows_per_micro).contains(rows))
+        && shapes.seq >= 2;
+    if !sound {
+        let found = format!("rows {:?} of {} tokens", shapes.micro_rows, shapes.seq);
+        return Err(Error::input("batch", "shapes", "micro-batches of at least one row of two tokens", found));
+    }
+    let page = options.page_elements.unwrap_or(crate::layout::PAGE_ELEMENTS_MIN);
+    let range = crate::layout::PAGE_ELEMENTS_MIN..=crate::layout::PAGE_ELEMENTS_MAX;
+    if !page.is_power_of_two() || !range.contains(&page) {
+        return Err(Error::input("settings", "page", "a power of two from 2048 to 1048576", page.to_string()));
+    }
+    Ok(())
+}
+
+struct Inputs<'a> {
+    config: &'a ModelConfig,
+    manifest: &'a Manifest,
+    shapes: &'a Shapes,
+    options: &'a Options,
+}
+
+impl Inputs<'_> {
+    fn best(&self, recompute: Recompute) -> Result<Prepared> {
+        let mut best: Option<Prepared> = None;
+        let mut least: Option<Error> = None;
+        let mut chunk = CHUNK_ELEMENTS;
+        loop {
+            let layout = Layout::new(self.manifest, self.options.page_elements, chunk);
+            let page = layout.page_elements;
+            match self.with_layout(layout, recompute) {
+                Ok(found) if best.as_ref().is_none_or(|b| found.prediction.seconds < b.prediction.seconds) => {
+                    best = Some(found);
+                }
+                Ok(_) => break,
+                Err(error) => least = Some(smaller(least, error)),
+            }
+            let streams = best.as_ref().is_none_or(|b| b.steady.window_bytes > 0);
+            if chunk <= page || !streams {
+                break;
+            }
+            chunk /= 2;
+        }
+        best.ok_or_else(|| least.expect("without a plan there is a refusal"))
+    }
+
+    fn with_layout(&self, layout: Layout, recompute: Recompute) -> Result<Prepared> {
+        let Inputs { config, manifest, shapes, options } = *self;
+        let dims = Dims::new(config);
+        let tiles = Tiles::new(config.vocab, config.hidden);
+        let mut regions = layout.regions(options.durable, !options.fused_backward);
+        if options.fused_backward && config.tied {
+            // The head's part of the embedding's gradient waits there: unit 0, so its pages line up.
+            let page_bytes = (layout.page_elements * size_of::<f32>()) as u32;
+            let pages = layout.first_page[1];
+            regions.push(RegionSpec { name: "grad".to_owned(), page_bytes, pages, kind: Kind::Scratch });
+        }
+        let tokens: Vec<usize> = shapes.micro_rows.iter().map(|rows| rows * shapes.seq).collect();
+        let activations = Activations::new(regions.len() as u32, &dims, config.layers, &tiles, &tokens);
+        regions.extend(activations.regions());
+        let most = tokens.iter().copied().max().unwrap_or(0);
+        // Logits are kept where layers keep their intermediates and the logits are no larger than all of those.
+        let keep_logits =
+            recompute == Recompute::None && most * config.vocab <= config.layers * Saved::elements(&dims, most);
+        let keep_layers = recompute == Recompute::None;
+        let scheme = Scheme { activations, tiles, keep_layers, keep_logits, options: options.clone() };
+        let description = scheme.describe(config, manifest, shapes, &layout);
+        let steady_program = Writer::steady(description);
+        let update_program = (!options.fused_backward).then(|| Writer::update_only(description));
+        let workspace_bytes = workspace_bytes(&description, options.threads);
+        let planned = planned(options, &regions, workspace_bytes, &steady_program, update_program.as_ref())?;
+        Ok(Prepared {
+            layout,
+            regions,
+            steady: Arc::new(planned.steady),
+            update_only: planned.update.map(Arc::new),
+            prediction: planned.prediction,
+            recompute,
+            arena_bytes: planned.arena_bytes,
+            workspace_bytes,
+            scheme,
+            steady_program,
+            update_program: update_program.unwrap_or_default(),
+        })
+    }
+}
+
+struct Planned {
+    steady: Plan,
+    update: Option<Plan>,
+    prediction: Prediction,
+    arena_bytes: u64,
+}
+
+/// Plans both programs within the budget.
+fn planned(
+    options: &Options,
+    regions: &[RegionSpec],
+    workspace_bytes: u64,
+    steady: &Program,
+    update: Option<&Program>,
+) -> Result<Planned> {
+    let records = record_bytes(regions);
+    let beside = workspace_bytes + records;
+    // Without a budget, a fraction of all numbers: the planner adds to it.
+    let budget_bytes = options.budget_bytes.unwrap_or(u64::MAX / 8);
+    let host_bytes = budget_bytes.saturating_sub(beside);
+    let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: options.disk_bytes };
+    let shape = shape(regions, options);
+    let plan = |program: &Program, cyclic: bool, entry: &Residency| {
+        plan(&Arc::new(program.schedule(cyclic)), &shape, &budget, &options.profile, entry)
+            .map_err(|error| refusal(&error, beside, budget_bytes))
+    };
+    let (steady, prediction) = plan(steady, true, &Residency::default())?;
+    let entry = Residency { prefetched: Vec::new(), ..steady.exit.clone() };
+    let update = update.map(|program| plan(program, false, &entry)).transpose()?.map(|(plan, _)| plan);
+    // The engine wants room for its largest page, whatever the plans need.
+    let page = regions.iter().map(|region| u64::from(region.page_bytes)).max().unwrap_or(0);
+    let arena = [Some(&steady), update.as_ref()].into_iter().flatten().map(|p| p.placed_bytes + p.window_bytes);
+    let arena_bytes = arena.max().unwrap_or(0).max(page) + records;
+    if arena_bytes + workspace_bytes > budget_bytes {
+        return Err(does_not_fit(arena_bytes + workspace_bytes, budget_bytes));
+    }
+    Ok(Planned { steady, update, prediction, arena_bytes })
+}
+
+fn shape<'a>(regions: &'a [RegionSpec], options: &Options) -> Shape<'a> {
+    Shape {
+        regions,
+        sweeps_per_commit: options.sweeps_per_commit,
+        prefetch_intervals_max: options.prefetch_intervals_max,
+        has_disk: options.has_disk,
+    }
+}
+
+/// A planner's refusal, with what is needed beside the arena's runs.
+fn refusal(error: &PlanError, beside: u64, have_bytes: u64) -> Error {
+    match error {
+        PlanError::DoesNotFit { tier: mt_engine::Tier::Host, need, .. } => does_not_fit(need + beside, have_bytes),
+        PlanError::DoesNotFit { tier, need, have, .. } => Error::DoesNotFit {
+            what: format!("{tier:?}").to_lowercase(),
+            need_bytes: *need,
+            have_bytes: *have,
+            hint: None,
+        },
+        other => unreachable!("a program breaks the planner's rules: {other}"),
+    }
+}
+
+fn does_not_fit(need_bytes: u64, have_bytes: u64) -> Error {
+    Error::DoesNotFit { what: "RAM for state and workspace".to_owned(), need_bytes, have_bytes, hint: None }
+}
+
+/// The refusal that asks for less.
+fn smaller(known: Option<Error>, found: Error) -> Error {
+    let need = |error: &Error| match error {
+        Error::DoesNotFit { need_bytes, .. } => *need_bytes,
+        _ => u64::MAX,
+    };
+    match known {
+        Some(known) if need(&known) <= need(&found) => known,
+        _ => found,
+    }
+}
