@@ -2,12 +2,14 @@
 //! with the smallest pages, reopened. Golden cases, placement and numerics run on it.
 
 use crate::tensors::Tensors;
-use mt_engine::{Config, Engine, Profile};
+use mt_engine::plan::Residency;
+use mt_engine::{Config, Engine, Profile, Stats};
 use mt_kernels::Cpu;
 use mt_trainer::Error;
 use mt_trainer::batch::{Batch, MicroBatch};
 use mt_trainer::checkpoint::{Source, State, import};
 use mt_trainer::error::Result;
+use mt_trainer::layout::Chunk;
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::settings::Recompute;
 use mt_trainer::step::{Hyper, Options, Outcome, Prepared, Shapes, Trainer, prepare};
@@ -24,6 +26,8 @@ pub struct Setup {
     pub recompute: Recompute,
     /// The update that runs in backward; only without clipping.
     pub fused_backward: bool,
+    /// State regions that survive a crash (with a store); else scratch.
+    pub durable: bool,
     /// Folder of the store; None: no disk at all.
     pub store: Option<PathBuf>,
     /// RAM in bytes; None: all that is wanted.
@@ -32,7 +36,15 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Setup {
-        Setup { page: None, threads: 2, recompute: Recompute::Auto, fused_backward: false, store: None, budget: None }
+        Setup {
+            page: None,
+            threads: 2,
+            recompute: Recompute::Auto,
+            fused_backward: false,
+            durable: true,
+            store: None,
+            budget: None,
+        }
     }
 }
 
@@ -54,6 +66,7 @@ pub struct Job {
 /// A trainer, ready to step.
 pub struct Rig {
     trainer: Trainer,
+    manifest: Manifest,
 }
 
 impl Job {
@@ -66,10 +79,10 @@ impl Job {
         Options {
             recompute: setup.recompute,
             fused_backward: setup.fused_backward,
-            durable: setup.store.is_some(),
+            durable: setup.durable,
             has_disk: setup.store.is_some(),
             page_elements: setup.page,
-            sweeps_per_commit: u32::from(setup.store.is_some()),
+            sweeps_per_commit: u32::from(setup.store.is_some() && setup.durable),
             threads: setup.threads,
             profile: Profile::default(),
             prefetch_intervals_max: None,
@@ -103,28 +116,18 @@ impl Job {
     /// # Errors
     /// The trainer's and the engine's.
     pub fn begin(&self, setup: &Setup) -> Result<Rig> {
-        let manifest = Manifest::new(&self.config);
         let prepared = self.prepare(setup)?;
-        let regions = prepared.regions();
-        let engine = Engine::create(engine_config(setup, &prepared), &regions)?;
-        engine.place(prepared.residency(), prepared.spilled())?;
-        let source = Source::open(&self.dir, &self.config, &manifest, 0)?;
-        let cpu = Cpu::new(setup.threads);
-        let state = State {
-            engine: &engine,
-            manifest: &manifest,
-            layout: &prepared.layout,
-            residency: prepared.residency(),
-            host_bytes: prepared.host_bytes,
-            has_disk: setup.store.is_some(),
-        };
-        import(&state, &source, &cpu, &mut |_, _| ())?;
-        if setup.store.is_some() {
+        let (layout, host_bytes) = (prepared.layout.clone(), prepared.arena_bytes);
+        let residency = Residency { prefetched: Vec::new(), ..prepared.residency().clone() };
+        let rig = self.rig(setup, Engine::create(engine_config(setup, &prepared), &prepared.regions)?, prepared, 0)?;
+        let (engine, manifest, has_disk) = (rig.trainer.engine(), &rig.manifest, setup.store.is_some());
+        let state = State { engine, manifest, layout: &layout, residency: &residency, host_bytes, has_disk };
+        let source = Source::open(&self.dir, &self.config, manifest, 0)?;
+        import(&state, &source, &Cpu::new(setup.threads), &mut |_, _| ())?;
+        if has_disk && setup.durable {
             engine.commit(b"0")?;
         }
-        Ok(Rig {
-            trainer: Trainer::new(engine, self.config.clone(), manifest, prepared, self.shapes(), cpu, self.hyper, 0),
-        })
+        Ok(rig)
     }
 
     /// Opens the store of `setup` at its last commit, whose note is the number of completed steps.
@@ -132,25 +135,18 @@ impl Job {
     /// # Errors
     /// The trainer's and the engine's.
     pub fn resume(&self, setup: &Setup) -> Result<Rig> {
-        let manifest = Manifest::new(&self.config);
         let prepared = self.prepare(setup)?;
         let engine = Engine::open(engine_config(setup, &prepared))?;
         let (_, note) = engine.committed().expect("the store has a commit");
         let steps = std::str::from_utf8(&note).ok().and_then(|n| n.parse().ok()).expect("the note is a number");
-        engine.place(prepared.residency(), prepared.spilled())?;
+        self.rig(setup, engine, prepared, steps)
+    }
+
+    fn rig(&self, setup: &Setup, engine: Engine, prepared: Prepared, steps: u64) -> Result<Rig> {
+        let manifest = Manifest::new(&self.config);
         let cpu = Cpu::new(setup.threads);
-        Ok(Rig {
-            trainer: Trainer::new(
-                engine,
-                self.config.clone(),
-                manifest,
-                prepared,
-                self.shapes(),
-                cpu,
-                self.hyper,
-                steps,
-            ),
-        })
+        let trainer = Trainer::new(engine, &self.config, &manifest, prepared, &self.shapes(), cpu, self.hyper, steps)?;
+        Ok(Rig { trainer, manifest })
     }
 }
 
@@ -179,6 +175,39 @@ impl Rig {
         self.trainer.flush(note)
     }
 
+    /// Gradients of the last step, accumulated, before clipping.
+    ///
+    /// # Errors
+    /// The trainer's.
+    pub fn gradients(&mut self) -> Result<Tensors> {
+        let mut units = Units::new(&self.manifest);
+        self.trainer.read_gradients(|unit, chunk, values| units.fill(unit, &chunk, values))?;
+        Ok(units.tensors(&self.manifest))
+    }
+
+    /// Master weights.
+    ///
+    /// # Errors
+    /// The trainer's.
+    pub fn weights(&mut self) -> Result<Tensors> {
+        let mut units = Units::new(&self.manifest);
+        self.trainer.read_weights(|unit, chunk, values| units.fill(unit, &chunk, values))?;
+        Ok(units.tensors(&self.manifest))
+    }
+
+    /// The engine's counters.
+    pub fn stats(&self) -> Stats {
+        self.trainer.engine().stats()
+    }
+
+    /// Closes the store; what is not committed is gone.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn close(self) -> Result<()> {
+        Ok(self.trainer.into_engine().close()?)
+    }
+
     /// Logits of every token.
     ///
     /// # Errors
@@ -188,6 +217,29 @@ impl Rig {
     }
 }
 
+/// The elements of every unit, put together from chunks.
+struct Units(Vec<Vec<f32>>);
+
+impl Units {
+    fn new(manifest: &Manifest) -> Units {
+        Units(manifest.units.iter().map(|unit| vec![f32::NAN; unit.elements]).collect())
+    }
+
+    fn fill(&mut self, unit: usize, chunk: &Chunk, values: &[f32]) {
+        self.0[unit][chunk.start..][..chunk.len].copy_from_slice(values);
+    }
+
+    fn tensors(&self, manifest: &Manifest) -> Tensors {
+        let mut out = Tensors::default();
+        for (unit, values) in manifest.units.iter().zip(&self.0) {
+            for tensor in &unit.tensors {
+                out.insert(&tensor.name, &tensor.shape, values[tensor.offset..][..tensor.len].to_vec());
+            }
+        }
+        out
+    }
+}
+
 fn engine_config(setup: &Setup, prepared: &Prepared) -> Config {
-    Config::new(setup.store.iter().cloned().collect(), prepared.host_bytes)
+    Config::new(setup.store.iter().cloned().collect(), prepared.arena_bytes)
 }

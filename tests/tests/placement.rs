@@ -79,6 +79,10 @@ fn threads_pages_budgets_and_recomputation_do_not_change_a_bit() {
             let (_folder, setup) = streamed(&job, &setup);
             same(&format!("{name}, pages {page:?} streamed in {:?}", setup.budget), &trace(&case, &job, &setup), &base);
         }
+        let base_setup = Setup { durable: false, ..Setup::default() };
+        same(&format!("{name}, not durable"), &trace(&case, &job, &base_setup), &base);
+        let (_folder, setup) = streamed(&job, &Setup { page: Some(SMALLEST_PAGE), ..base_setup });
+        same(&format!("{name}, not durable, streamed"), &trace(&case, &job, &setup), &base);
         let (_folder, setup) = streamed(&job, &Setup { page: Some(SMALLEST_PAGE), threads: 1, ..Setup::default() });
         let roomy = Setup { budget: setup.budget.map(|b| b * 2), ..setup };
         same(&format!("{name}, twice the smallest budget, one thread"), &trace(&case, &job, &roomy), &base);
