@@ -40,6 +40,9 @@ mod tests {
         a.fill(1.0);
         b.fill(2.0);
         c.fill(3.0);
-        assert_eq!((slice[2], slice[3], slice[16], slice[31], slice[32], slice[48], slice[49]), (1., 0., 2., 2., 3., 3., 0.));
+        assert_eq!(
+            (slice[2], slice[3], slice[16], slice[31], slice[32], slice[48], slice[49]),
+            (1., 0., 2., 2., 3., 3., 0.)
+        );
     }
 }

@@ -115,8 +115,19 @@ impl Block<'_> {
         tensors.o.backward_input(cpu, weights, dx, dattended, false);
         let shape = dims.attention(tokens.rows, tokens.seq);
         attention::backward(
-            cpu, shape, dims.scale(), saved.q, saved.k, saved.v, tokens.first, saved.attended, saved.lse, dattended,
-            dq, dk, dv,
+            cpu,
+            shape,
+            dims.scale(),
+            saved.q,
+            saved.k,
+            saved.v,
+            tokens.first,
+            saved.attended,
+            saved.lse,
+            dattended,
+            dq,
+            dk,
+            dv,
         );
         rope::backward(cpu, rope, tokens.positions, dq, dims.heads);
         rope::backward(cpu, rope, tokens.positions, dk, dims.kv_heads);

@@ -33,7 +33,15 @@ impl Block<'_> {
         self.attention_inputs(tokens, x, saved, scratch);
         let shape = dims.attention(tokens.rows, tokens.seq);
         attention::forward(
-            cpu, shape, dims.scale(), saved.q, saved.k, saved.v, tokens.first, saved.attended, saved.lse,
+            cpu,
+            shape,
+            dims.scale(),
+            saved.q,
+            saved.k,
+            saved.v,
+            tokens.first,
+            saved.attended,
+            saved.lse,
         );
         tensors.o.forward(cpu, weights, saved.attended, saved.middle);
         pointwise::add(cpu, saved.middle, x);

@@ -126,5 +126,9 @@ pub fn first_seen(document: &[u32], seq: usize, window: Option<usize>, first: &m
 
 /// The tensors of each layer of a model, in layer order.
 pub fn layer_tensors(config: &ModelConfig, units: &[Unit]) -> Vec<Tensors> {
-    units.iter().filter(|u| matches!(u.kind, crate::model::UnitKind::Layer(_))).map(|u| Tensors::new(config, u)).collect()
+    units
+        .iter()
+        .filter(|u| matches!(u.kind, crate::model::UnitKind::Layer(_)))
+        .map(|u| Tensors::new(config, u))
+        .collect()
 }

@@ -10,14 +10,14 @@ use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary};
 use super::sample;
 use super::session::{Session, Steps};
 use super::{memory, metrics};
-use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, State, stream};
+use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, State};
 use crate::error::Result;
-use crate::layout::{Layout, M, V};
+use crate::layout::Layout;
 use crate::model::Manifest;
 use crate::settings::{Durability, Recompute, Settings};
 use crate::step::{Hyper, Trainer};
 use mt_engine::plan::Residency;
-use mt_engine::{Config, Engine, Mode};
+use mt_engine::{Config, Engine};
 use mt_kernels::Cpu;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -157,9 +157,7 @@ impl Start<'_> {
         for notice in &report.notices {
             observer.event(&Event::Notice(notice));
         }
-        if self.settings.durability == Durability::None {
-            zero_moments(state)?;
-        } else {
+        if self.settings.durability == Durability::Full {
             state.engine.commit(&notes.at(0).encode())?;
             observer.event(&Event::Committed(0));
         }
@@ -260,16 +258,4 @@ impl Start<'_> {
             sample,
         }
     }
-}
-
-/// Writes the moments' zeros. Pages with commits read as zeros until they are written; without commits they are scratch,
-/// which may not be read before.
-fn zero_moments(state: &State<'_>) -> Result<()> {
-    let sweep = stream::begin(state, &[M, V], Mode::Write)?;
-    for (_, chunk) in stream::chunks(state.manifest, state.layout) {
-        for region in [M, V] {
-            sweep.host_mut(chunk.run(region))?.fill(0);
-        }
-    }
-    Ok(sweep.finish()?)
 }

@@ -44,7 +44,8 @@ impl Writer<'_> {
             }
         }
         for micro in self.micros() {
-            let (x, dx) = (self.it.activations.boundary(self.it.config.layers, micro), self.it.activations.gradient(micro));
+            let (x, dx) =
+                (self.it.activations.boundary(self.it.config.layers, micro), self.it.activations.gradient(micro));
             self.push(Operation::FinalNormBackward { micro }, vec![(x, Mode::Read), (dx, Mode::Update)], 0);
         }
         self.push(Operation::NormGradient, Vec::new(), 0);
@@ -76,10 +77,8 @@ impl Writer<'_> {
         }
         for micro in self.micros() {
             let activations = self.it.activations;
-            let mut accesses = vec![
-                (activations.boundary(layer, micro), Mode::Read),
-                (activations.gradient(micro), Mode::Update),
-            ];
+            let mut accesses =
+                vec![(activations.boundary(layer, micro), Mode::Read), (activations.gradient(micro), Mode::Update)];
             let mut passes = 3.0;
             if self.it.keep_layers {
                 accesses.push((activations.saved(layer, micro), Mode::Read));

@@ -63,7 +63,8 @@ impl Writer<'_> {
             if !is_normed && end >= hidden {
                 is_normed = true;
                 for micro in self.micros() {
-                    let (x, y) = (self.it.activations.boundary(self.it.config.layers, micro), self.it.activations.normed(micro));
+                    let (x, y) =
+                        (self.it.activations.boundary(self.it.config.layers, micro), self.it.activations.normed(micro));
                     self.push(Operation::FinalNorm { micro }, vec![(x, Mode::Read), (y, Mode::Write)], 0);
                 }
             }

@@ -1,0 +1,167 @@
+//! Programs: the rules that the executor and the planner rely on, over tied and untied models, one and more micro-batches,
+//! chunks smaller and larger than tensors, and both update schedules.
+
+use super::*;
+use crate::block::Dims;
+use crate::head::Tiles;
+use crate::layout::{GRAD, HI, Layout};
+use crate::model::{Manifest, ModelConfig};
+use mt_engine::{Mode, Node, Run};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+struct Case {
+    config: ModelConfig,
+    manifest: Manifest,
+    layout: Layout,
+    activations: Activations,
+    tiles: Tiles,
+    micro_rows: Vec<usize>,
+    keep: bool,
+    fused_backward: bool,
+}
+
+const SEQ: usize = 16;
+
+impl Case {
+    fn new(tied: bool, hidden: usize, chunk: usize, micro_rows: &[usize], keep: bool, fused_backward: bool) -> Case {
+        let text = format!(
+            r#"{{"model_type": "llama", "vocab_size": 300, "hidden_size": {hidden}, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "head_dim": 8, "intermediate_size": 48, "tie_word_embeddings": {tied}}}"#
+        );
+        let config = ModelConfig::parse(&text, Path::new("config.json")).unwrap();
+        let manifest = Manifest::new(&config);
+        let layout = Layout::new(&manifest, Some(2_048), chunk);
+        let tiles = Tiles { rows: 128, count: 3, vocab: 300, hidden };
+        let tokens: Vec<usize> = micro_rows.iter().map(|rows| rows * SEQ).collect();
+        let activations = Activations::new(5, &Dims::new(&config), 2, &tiles, &tokens);
+        Case { config, manifest, layout, activations, tiles, micro_rows: micro_rows.to_vec(), keep, fused_backward }
+    }
+
+    fn description(&self) -> Description<'_> {
+        Description {
+            config: &self.config,
+            manifest: &self.manifest,
+            layout: &self.layout,
+            activations: &self.activations,
+            tiles: &self.tiles,
+            micro_rows: &self.micro_rows,
+            seq: SEQ,
+            keep_layers: self.keep,
+            keep_logits: self.keep,
+            fused_backward: self.fused_backward,
+            operations_per_s: 1e9,
+            bytes_per_s: 1e9,
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for tied in [false, true] {
+        // A hidden size beyond a page: the final norm then spans chunks.
+        for (hidden, chunk) in [(32, 2_048), (32, 4_096), (32, 1 << 20), (2_560, 2_048)] {
+            for micro_rows in [&[2][..], &[2, 2, 1]] {
+                for keep in [false, true] {
+                    for fused_backward in [false, true] {
+                        cases.push(Case::new(tied, hidden, chunk, micro_rows, keep, fused_backward));
+                    }
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn accesses(program: &Program) -> impl Iterator<Item = (Run, Mode)> {
+    program.instructions.iter().flat_map(|i| i.accesses.iter().copied())
+}
+
+#[test]
+fn scratch_is_written_before_it_is_read() {
+    for case in cases() {
+        let program = Writer::steady(case.description());
+        let mut written = BTreeMap::new();
+        for (run, mode) in accesses(&program).filter(|(run, _)| run.region.0 >= 5) {
+            assert!(mode == Mode::Write || written.contains_key(&run), "{run} is read before it is written");
+            written.insert(run, ());
+        }
+    }
+}
+
+#[test]
+fn every_gradient_is_left_for_exactly_one_update() {
+    for case in cases() {
+        let program = Writer::steady(case.description());
+        let pages = case.layout.pages();
+        let mut updated = vec![0; pages as usize];
+        let mut kept = vec![0; pages as usize];
+        for instruction in &program.instructions {
+            let count = match instruction.operation {
+                Operation::Update { .. } | Operation::Apply { .. } => &mut updated,
+                Operation::Keep { partial: false, .. } => &mut kept,
+                _ => continue,
+            };
+            let run = instruction.accesses.iter().find(|(run, _)| run.region == GRAD || run.region == HI).unwrap().0;
+            (run.first..run.end()).for_each(|page| count[page as usize] += 1);
+        }
+        assert_eq!(updated, vec![1; pages as usize]);
+        assert_eq!(kept, vec![i32::from(!case.fused_backward); pages as usize]);
+    }
+}
+
+#[test]
+fn no_instruction_updates_after_the_commit_mark_what_it_updated_before() {
+    for case in cases() {
+        let program = Writer::steady(case.description());
+        let mark = program.instructions.iter().position(|i| i.operation == Operation::Commit).unwrap();
+        let writes_state = |i: &Instruction| i.accesses.iter().any(|(run, mode)| run.region.0 < 4 && mode.writes());
+        assert_eq!(program.instructions.iter().filter(|i| i.operation == Operation::Commit).count(), 1);
+        let (before, after) = program.instructions.split_at(mark);
+        let (quiet, busy) = if case.fused_backward { (before, after) } else { (after, before) };
+        assert!(!quiet.iter().any(writes_state) && busy.iter().any(writes_state));
+    }
+}
+
+#[test]
+fn the_schedule_is_the_program() {
+    for case in cases() {
+        for program in [Writer::steady(case.description()), Writer::inference(case.description())] {
+            let schedule = program.schedule(true);
+            let planned = schedule.nodes.iter().filter_map(|node| match node {
+                Node::Access(access) => Some((access.run, access.mode)),
+                _ => None,
+            });
+            assert!(planned.eq(accesses(&program)));
+            // Every access is given back by the work of its own instruction.
+            for (node, after) in schedule.after.iter().enumerate() {
+                assert!(after.iter().all(|&a| (a as usize) < node && node - (a as usize) <= 5));
+            }
+        }
+    }
+}
+
+#[test]
+fn runs_are_equal_or_share_no_page() {
+    for case in cases() {
+        let mut runs: Vec<Run> = accesses(&Writer::steady(case.description())).map(|(run, _)| run).collect();
+        runs.sort_unstable();
+        runs.dedup();
+        assert!(runs.windows(2).all(|pair| !pair[0].overlaps(&pair[1])));
+        let [act, dact] = case.activations.regions();
+        assert!(runs.iter().all(|run| run.region.0 != 5 || run.end() <= act.pages));
+        assert!(runs.iter().all(|run| run.region.0 != 6 || run.end() <= dact.pages));
+    }
+}
+
+#[test]
+fn the_update_alone_touches_every_page_once() {
+    for case in cases().into_iter().filter(|case| !case.fused_backward) {
+        let program = Writer::update_only(case.description());
+        for region in 0..5 {
+            let pages: u32 =
+                accesses(&program).filter(|(run, _)| run.region.0 == region).map(|(run, _)| run.count).sum();
+            assert_eq!(pages, case.layout.pages());
+        }
+    }
+}

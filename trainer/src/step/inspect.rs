@@ -27,8 +27,7 @@ impl Trainer {
         }
         if self.inference.is_none() {
             let (model, prepared) = (&self.model, &self.prepared);
-            let description =
-                prepared.scheme.describe(&model.config, &model.manifest, &self.shapes, &prepared.layout);
+            let description = prepared.scheme.describe(&model.config, &model.manifest, &self.shapes, &prepared.layout);
             let program = Writer::inference(description);
             let plan = prepared.plan_another(program.schedule(false))?;
             self.inference = Some((program, plan));

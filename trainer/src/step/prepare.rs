@@ -96,7 +96,7 @@ impl Prepared {
         let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: options.disk_bytes };
         let entry = Residency { prefetched: Vec::new(), ..self.steady.exit.clone() };
         let planned = plan(&Arc::new(schedule), &shape, &budget, &options.profile, &entry);
-        let (plan, _) = planned.map_err(|error| refusal(&error, 0, host_bytes))?;
+        let (plan, _) = planned.map_err(|error| refusal(&error, host_bytes, 0, host_bytes))?;
         Ok(Arc::new(plan))
     }
 }
@@ -138,11 +138,12 @@ fn check(shapes: &Shapes, options: &Options) -> Result<()> {
     Ok(())
 }
 
-struct Inputs<'a> {
-    config: &'a ModelConfig,
-    manifest: &'a Manifest,
-    shapes: &'a Shapes,
-    options: &'a Options,
+/// What is prepared for.
+pub(super) struct Inputs<'a> {
+    pub(super) config: &'a ModelConfig,
+    pub(super) manifest: &'a Manifest,
+    pub(super) shapes: &'a Shapes,
+    pub(super) options: &'a Options,
 }
 
 impl Inputs<'_> {
@@ -169,7 +170,8 @@ impl Inputs<'_> {
         best.ok_or_else(|| least.expect("without a plan there is a refusal"))
     }
 
-    fn with_layout(&self, layout: Layout, recompute: Recompute) -> Result<Prepared> {
+    /// The best plan with this layout.
+    pub(super) fn with_layout(&self, layout: Layout, recompute: Recompute) -> Result<Prepared> {
         let Inputs { config, manifest, shapes, options } = *self;
         let dims = Dims::new(config);
         let tiles = Tiles::new(config.vocab, config.hidden);
@@ -234,7 +236,7 @@ fn planned(
     let shape = shape(regions, options);
     let plan = |program: &Program, cyclic: bool, entry: &Residency| {
         plan(&Arc::new(program.schedule(cyclic)), &shape, &budget, &options.profile, entry)
-            .map_err(|error| refusal(&error, beside, budget_bytes))
+            .map_err(|error| refusal(&error, host_bytes, beside, budget_bytes))
     };
     let (steady, prediction) = plan(steady, true, &Residency::default())?;
     let entry = Residency { prefetched: Vec::new(), ..steady.exit.clone() };
@@ -258,10 +260,12 @@ fn shape<'a>(regions: &'a [RegionSpec], options: &Options) -> Shape<'a> {
     }
 }
 
-/// A planner's refusal, with what is needed beside the arena's runs.
-fn refusal(error: &PlanError, beside: u64, have_bytes: u64) -> Error {
+/// A planner's refusal, with what is needed beside the arena's runs. Without a disk, RAM is what is missing.
+fn refusal(error: &PlanError, host_bytes: u64, beside: u64, have_bytes: u64) -> Error {
     match error {
-        PlanError::DoesNotFit { tier: mt_engine::Tier::Host, need, .. } => does_not_fit(need + beside, have_bytes),
+        PlanError::DoesNotFit { nearest, .. } if nearest.host_bytes > host_bytes => {
+            does_not_fit(nearest.host_bytes + beside, have_bytes)
+        }
         PlanError::DoesNotFit { tier, need, have, .. } => Error::DoesNotFit {
             what: format!("{tier:?}").to_lowercase(),
             need_bytes: *need,

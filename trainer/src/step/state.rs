@@ -165,13 +165,7 @@ fn place<'w>(
 }
 
 /// A chunk's complete gradients. With `sum`, their squares are added to it, unless its unit sums them elsewhere.
-fn source<'w>(
-    cpu: &Cpu,
-    workspace: &'w mut Workspace,
-    from: Gradients,
-    at: Chunk,
-    sum: Option<&mut f64>,
-) -> &'w [f32] {
+fn source<'w>(cpu: &Cpu, workspace: &'w mut Workspace, from: Gradients, at: Chunk, sum: Option<&mut f64>) -> &'w [f32] {
     let gradients: &[f32] = match from {
         Gradients::Layer => &workspace.slab.layer().gradients[at.start..at.start + at.len],
         Gradients::Chunk => &workspace.slab.chunk()[..at.len],

@@ -5,10 +5,11 @@ use super::model::Model;
 use super::{Hyper, Outcome, Prepared, Shapes};
 use crate::batch::{Batch, MicroBatch};
 use crate::error::{Error, Result};
+use crate::layout::{M, V};
 use crate::model::{Manifest, ModelConfig};
 use crate::schedule::Program;
 use crate::workspace::Workspace;
-use mt_engine::{Engine, Plan};
+use mt_engine::{Engine, Mode, Plan, RegionId, Run, Schedule};
 use mt_kernels::{Cpu, adamw};
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ impl Trainer {
         engine.place(prepared.residency(), prepared.spilled())?;
         let workspace = Workspace::new(&prepared.scheme.describe(config, manifest, shapes, &prepared.layout));
         let model = Model::new(config.clone(), manifest.clone(), &prepared.layout, prepared.scheme.tiles);
-        Ok(Trainer {
+        let trainer = Trainer {
             engine,
             model,
             prepared,
@@ -74,7 +75,33 @@ impl Trainer {
             pending: None,
             broken: None,
             inference: None,
-        })
+        };
+        if !trainer.prepared.scheme.options.durable {
+            trainer.write_zeros(&[M, V])?;
+        }
+        Ok(trainer)
+    }
+
+    /// Moments begin as zeros. Regions that commit read as zeros until they are written; scratch regions must be written
+    /// before they are read.
+    fn write_zeros(&self, regions: &[RegionId]) -> Result<()> {
+        let runs: Vec<Run> = self
+            .model
+            .chunks
+            .iter()
+            .flatten()
+            .flat_map(|chunk| regions.iter().map(|region| chunk.run(*region)))
+            .collect();
+        let mut schedule = Schedule::default();
+        for run in &runs {
+            schedule.access(*run, Mode::Write, 0);
+        }
+        let plan = self.prepared.plan_another(schedule)?;
+        let sweep = self.engine.sweep(&plan, None)?;
+        for run in runs {
+            sweep.host_mut(run)?.fill(0);
+        }
+        Ok(sweep.finish()?)
     }
 
     /// Forward and backward of the next step, with the pending update of the step before. With `commit`, the state after
@@ -117,7 +144,8 @@ impl Trainer {
 
     fn not_finite(&mut self, step: u64, loss: f64, norm: f64) -> Error {
         let fused_backward = self.prepared.scheme.options.fused_backward;
-        let what = if loss.is_finite() { format!("the gradient norm is {norm}") } else { format!("the loss is {loss}") };
+        let what =
+            if loss.is_finite() { format!("the gradient norm is {norm}") } else { format!("the loss is {loss}") };
         let stands = if fused_backward { "the last commit stands" } else { "nothing was updated with it" };
         let error = Error::Numeric { step, what: format!("{what}; {stands}") };
         if fused_backward {
