@@ -19,6 +19,7 @@ pub struct Progress {
     json: bool,
     bar: ProgressBar,
     is_stop_told: bool,
+    is_stepping: bool,
     total_steps: u64,
     every: u64,
     last_line: Instant,
@@ -34,6 +35,7 @@ impl Progress {
             json,
             bar: ProgressBar::with_draw_target(None, target),
             is_stop_told: false,
+            is_stepping: false,
             total_steps: 0,
             every: 1,
             last_line: Instant::now(),
@@ -82,6 +84,11 @@ impl Progress {
         self.bar.set_style(style("{msg} {bar:30} {eta} left"));
         self.bar.set_length(self.total_steps);
         self.bar.set_position(record.step);
+        if !self.is_stepping {
+            // Steps of earlier processes and the import say nothing of the time that is left.
+            self.is_stepping = true;
+            self.bar.reset_eta();
+        }
         self.bar.set_message(format!("step {}/{} loss {:.4}", record.step, self.total_steps, record.loss));
         let is_due = record.step == 1
             || record.step == self.total_steps

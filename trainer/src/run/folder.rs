@@ -189,8 +189,7 @@ fn make_named(path: &Path) -> Result<()> {
     match fs::create_dir(path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let is_empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-            if is_empty {
+            if is_unused(path) {
                 return Ok(());
             }
             let is_run = path.join("settings.toml").is_file();
@@ -208,6 +207,13 @@ fn make_named(path: &Path) -> Result<()> {
         }
         Err(error) => Err(Error::io(path, "making the folder", error)),
     }
+}
+
+/// Whether a folder is empty, or a run was killed before its settings were there.
+fn is_unused(path: &Path) -> bool {
+    let is_first = |name: &str| name == "lock" || name == "settings.toml.new";
+    fs::read_dir(path)
+        .is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(is_first)))
 }
 
 fn make_next(name: &str) -> Result<PathBuf> {

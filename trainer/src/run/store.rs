@@ -19,10 +19,16 @@ const CHUNK_ELEMENTS: usize = 1 << 20;
 /// The last commit's note of a run; None if the store has no commit yet.
 ///
 /// # Errors
-/// A store that should be there and is not; the engine's; a note that does not read.
+/// A store or a commit that should be there and is not; the engine's; a note that does not read.
 pub(super) fn last_note(run: &Path, stores: &[PathBuf], record: Option<&RunRecord>) -> Result<Option<Note>> {
+    // Metrics are begun after commit 0: with them, a store without a commit is not an import that was cut short.
+    let had_commit = run.join("metrics.jsonl").exists();
     match mt_engine::describe(stores) {
         Ok(description) => note_of(&description, stores).map(Some),
+        Err(mt_engine::Error::NoCommit { path }) if had_commit => {
+            let what = "no superblock of a commit is left, though the run had commits".to_owned();
+            Err(mt_engine::Error::Damaged { path, what }.into())
+        }
         Err(mt_engine::Error::NoCommit { .. }) => Ok(None),
         Err(mt_engine::Error::NoStore { path }) => match record {
             None => Ok(None),
@@ -93,4 +99,25 @@ fn no_commit(run: &Path, settings: &Settings) -> Error {
 /// Bytes that a store's folders take.
 pub(super) fn bytes(stores: &[PathBuf]) -> u64 {
     stores.iter().map(|store| files::bytes_below(store)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_without_a_commit_is_an_import_only_before_the_first_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let stores = [dir.path().join("store")];
+        let record = RunRecord { uuid: "a".to_owned(), version: "1".to_owned() };
+        assert_eq!(last_note(dir.path(), &stores, None).unwrap(), None);
+        assert!(last_note(dir.path(), &stores, Some(&record)).unwrap_err().to_string().contains("--store"));
+
+        std::fs::create_dir(&stores[0]).unwrap();
+        std::fs::write(stores[0].join("volume.mt"), vec![0; 1 << 16]).unwrap();
+        assert_eq!(last_note(dir.path(), &stores, Some(&record)).unwrap(), None);
+        std::fs::write(dir.path().join("metrics.jsonl"), "").unwrap();
+        let error = last_note(dir.path(), &stores, Some(&record)).unwrap_err();
+        assert_eq!(error.exit_code(), 4, "{error}");
+    }
 }

@@ -29,8 +29,11 @@ pub fn train(
     let result = go(settings, &folder, (model, source), process, &mut made, observer);
     match &result {
         Err(error) if matches!(error.exit_code(), 2 | 3) => folder.remove_refused(&made),
-        // Nothing of it could be read again.
-        Ok(_) if settings.durability == Durability::None => _ = mt_engine::remove(&made)?,
+        // Nothing of the store could be read again.
+        _ if settings.durability == Durability::None => {
+            let removed = mt_engine::remove(&made);
+            return result.and_then(|summary| removed.map(|_| summary).map_err(Into::into));
+        }
         _ => {}
     }
     result
