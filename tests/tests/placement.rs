@@ -99,7 +99,6 @@ fn the_smallest_budget_streams() {
     rig.step(&case.batch(), 1e-3).expect("the step runs");
     let moved = rig.stats();
     let state = 12 * mt_trainer::model::Manifest::new(&job.config).elements();
-    assert!(setup.budget.expect("set") < state, "the budget is smaller than the state");
     assert!(moved.disk_read_bytes - before.disk_read_bytes > state, "pages are read in every step");
     assert!(moved.disk_write_bytes > before.disk_write_bytes, "and written");
 }
