@@ -127,10 +127,11 @@ impl Layers {
         if !built_in && !self.is_said("steps") && !self.is_said("epochs") {
             self.set_default("epochs", "1".to_owned());
         }
-        if built_in && !self.is_said("checkpoint-every") {
-            if let Some(steps) = self.text("steps").filter(|steps| *steps != "0") {
-                self.set_default("checkpoint-every", steps.to_owned());
-            }
+        if built_in
+            && !self.is_said("checkpoint-every")
+            && let Some(steps) = self.text("steps").filter(|steps| *steps != "0")
+        {
+            self.set_default("checkpoint-every", steps.to_owned());
         }
     }
 

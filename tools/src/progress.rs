@@ -92,7 +92,7 @@ impl Progress {
         self.bar.set_message(format!("step {}/{} loss {:.4}", record.step, self.total_steps, record.loss));
         let is_due = record.step == 1
             || record.step == self.total_steps
-            || record.step % self.every == 0
+            || record.step.is_multiple_of(self.every)
             || self.last_line.elapsed() > QUIET;
         if is_due && !self.json {
             self.line(&report::step(record, self.total_steps));

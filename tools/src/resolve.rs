@@ -70,11 +70,11 @@ fn check_together(take: &Take<'_>, resolved: &Resolved) -> Result<(), Failure> {
         let hint = "a model needs text to train on: add --data FILE";
         return Err(take.refuse("data", "at least one file with --model", "none", Some(hint)));
     }
-    if let Auto::Value(rows) = settings.micro_batch {
-        if rows > settings.batch {
-            let expected = format!("at most the batch, {}", settings.batch);
-            return Err(take.refuse("micro-batch", &expected, &rows.to_string(), None));
-        }
+    if let Auto::Value(rows) = settings.micro_batch
+        && rows > settings.batch
+    {
+        let expected = format!("at most the batch, {}", settings.batch);
+        return Err(take.refuse("micro-batch", &expected, &rows.to_string(), None));
     }
     let discard = take.layers.is_on("discard");
     if settings.durability == Durability::None && resolved.export.is_none() && !discard {
