@@ -68,7 +68,8 @@ def products(a, torch):
     d = c.get("head_dim") or h // c["num_attention_heads"]
     q, kv = d * c["num_attention_heads"], d * c["num_key_value_heads"]
     tokens = (a.micro_batch or a.batch) * a.seq_len
-    shapes = {"q": (q, h), "k and v": (kv, h), "o": (h, q), "gate and up": (mlp, h), "down": (h, mlp), "head": (vocab, h)}
+    shapes = {"q": (q, h), "k and v": (kv, h), "o": (h, q)}
+    shapes |= {"gate and up": (mlp, h), "down": (h, mlp), "head": (vocab, h)}
     for name, (n, k) in shapes.items():
         x, w, dy = torch.randn(tokens, k), torch.randn(n, k), torch.randn(tokens, n)
         kinds = {
@@ -120,8 +121,8 @@ def main():
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": a.weight_decay}, {"params": rest, "weight_decay": 0.0}],
         lr=a.lr, betas=tuple(a.betas), eps=a.eps, fused=a.adamw == "fused", foreach=a.adamw == "foreach")
-    print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__, "threads": torch.get_num_threads(),
-                      "parameters": sum(p.numel() for p in model.parameters()), "rows": len(rows)}), flush=True)
+    print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__,
+                      "threads": torch.get_num_threads(), "parameters": sum(p.numel() for p in model.parameters()), "rows": len(rows)}), flush=True)
     micro, seconds = a.micro_batch or a.batch, []
     targets = a.batch * (a.seq_len - 1)
     for step in range(1, a.steps + 1):
@@ -144,7 +145,8 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         seconds.append(time.perf_counter() - start)
         print(json.dumps({"step": step, "loss": total, "grad_norm": norm.item(), "lr": lr, "tokens": batch.numel(),
-                          "seconds": round(seconds[-1], 3), "tokens_per_s": round(batch.numel() / seconds[-1], 1)}), flush=True)
+                          "seconds": round(seconds[-1], 3),
+                          "tokens_per_s": round(batch.numel() / seconds[-1], 1)}), flush=True)
     kept = seconds[a.skip:] or seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"median_seconds": round(statistics.median(kept), 3), "peak_rss_bytes": peak,

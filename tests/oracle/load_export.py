@@ -1,9 +1,9 @@
-"""Loads an exported folder with transformers and generates text. Exits with 1 if a key is missing or unexpected, a tensor
-has another dtype than config.json says or is empty, the index does not fit the shards, or the text is empty.
+"""Loads an exported folder with transformers and generates text. Exits with 1 if a key is missing or unexpected, a
+tensor has another dtype than config.json says or is empty, the index does not fit the shards, or no text comes.
 
     python load_export.py DIR [--prompt TEXT] [--tokens 20] [--like SOURCE]
 
---like compares the set of tensor names and shapes, and every setting of config.json but the dtype, with another folder.
+--like compares tensor names and shapes, and every setting of its config.json but the dtype, with another folder.
 """
 
 import argparse
@@ -58,12 +58,14 @@ def main():
     assert total in (None, size), f"the index says {total} bytes, the tensors have {size}"
     if a.like:
         source, _ = shards(a.like)
-        assert {n: t.shape for n, t in source.items()} == {n: t.shape for n, t in tensors.items()}, "other tensors than the source"
+        shapes = lambda all: {n: t.shape for n, t in all.items()}
+        assert shapes(source) == shapes(tensors), "other tensors than the source"
         with open(os.path.join(a.like, "config.json")) as f:
             original = json.load(f)
-        drop = ("dtype", "torch_dtype")
-        assert {k: v for k, v in original.items() if k not in drop} == {k: v for k, v in config.items() if k not in drop}, "other settings"
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(a.folder, dtype=torch.float32, output_loading_info=True)
+        kept = {k: v for k, v in original.items() if k not in ("dtype", "torch_dtype")}
+        assert all(config.get(k) == v for k, v in kept.items()), "other settings"
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    model, info = load(a.folder, dtype=torch.float32, output_loading_info=True)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         assert not info.get(kind), f"{kind}: {info[kind]}"
     if os.path.exists(os.path.join(a.folder, "tokenizer.json")):
