@@ -122,7 +122,8 @@ def main():
         [{"params": decay, "weight_decay": a.weight_decay}, {"params": rest, "weight_decay": 0.0}],
         lr=a.lr, betas=tuple(a.betas), eps=a.eps, fused=a.adamw == "fused", foreach=a.adamw == "foreach")
     print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__,
-                      "threads": torch.get_num_threads(), "parameters": sum(p.numel() for p in model.parameters()), "rows": len(rows)}), flush=True)
+                      "threads": torch.get_num_threads(), "rows": len(rows),
+                      "parameters": sum(p.numel() for p in model.parameters())}), flush=True)
     micro, seconds = a.micro_batch or a.batch, []
     targets = a.batch * (a.seq_len - 1)
     for step in range(1, a.steps + 1):
