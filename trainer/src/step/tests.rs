@@ -88,7 +88,8 @@ fn chunked(tied: bool, rows: &[usize], options: &Options, hyper: Hyper, chunk: u
             }
         }
         let (mut hi, mut lo) = (sweep.host_mut(chunk.run(HI)).unwrap(), sweep.host_mut(chunk.run(LO)).unwrap());
-        (hi.fill(0), lo.fill(0));
+        hi.fill(0);
+        lo.fill(0);
         let (hi, lo) = (leases::numbers_mut(&mut hi, chunk.len), leases::numbers_mut(&mut lo, chunk.len));
         split::split(&trainer.cpu, &weights, hi, lo).unwrap();
     }
