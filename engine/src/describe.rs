@@ -25,7 +25,8 @@ pub struct Description {
 /// Describes the store on these volumes.
 ///
 /// # Errors
-/// As [`Engine::open`](crate::Engine::open): `NoStore`, `NoCommit`, `Locked`, `Damaged`, `Format`, `ForeignVolume`, `Io`.
+/// As [`Engine::open`](crate::Engine::open): `NoStore`, `NoCommit`, `Locked`, `Damaged`, `Format`, `ForeignVolume`,
+/// `Io`.
 pub fn describe(volumes: &[PathBuf]) -> Result<Description, Error> {
     let store = Store::open(&Config::new(volumes.to_vec(), 0))?;
     let identity = Identity {

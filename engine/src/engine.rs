@@ -35,7 +35,8 @@ pub struct Identity {
     pub ledger_write_bytes: u64,
 }
 
-/// A store that is open, with its arena and reactor thread. Dropping it stops the thread; what was not committed is gone.
+/// A store that is open, with its arena and reactor thread. Dropping it stops the thread; what was not committed is
+/// gone.
 pub struct Engine {
     handle: Arc<Handle>,
     arena: Arc<Arena>,
@@ -50,8 +51,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates a store, with its space reserved, and opens it. It has no commit until [`commit`](Engine::commit). Without
-    /// volumes the engine has RAM only, and nothing survives it.
+    /// Creates a store, with its space reserved, and opens it. It has no commit until [`commit`](Engine::commit).
+    /// Without volumes the engine has RAM only, and nothing survives it.
     ///
     /// # Errors
     /// `Exists`, `Locked`, `NoSpace`, `Config`, `DirectIo`, `Uring`, `Io`.
@@ -252,7 +253,8 @@ impl Sweep<'_> {
         Ok(HostLease::new(Loan::new(self.engine.handle.clone(), self.engine.arena.clone(), seq, offset, bytes, false)))
     }
 
-    /// The schedule's next access, a write or update of `run`. The bytes of a write are unspecified: all must be written.
+    /// The schedule's next access, a write or update of `run`. The bytes of a write are unspecified: all must be
+    /// written.
     ///
     /// # Errors
     /// As [`host`](Sweep::host).

@@ -175,8 +175,8 @@ impl fmt::Display for Error {
             }
             Error::Corrupt { region, page, expected, found, commit } => write!(
                 f,
-                "page {page} of region {region} is corrupt: checksum expected {expected:016x}, found {found:016x} (store at commit {commit}); \
-                 the store holds one copy, so restore from an export"
+                "page {page} of region {region} is corrupt: checksum expected {expected:016x}, found {found:016x} \
+                 (store at commit {commit}); the store holds one copy, so restore from an export"
             ),
             Error::Damaged { path, what } => write!(f, "{}: {what}", path.display()),
             Error::NoSpace { path, need, free } => {
@@ -185,7 +185,7 @@ impl fmt::Display for Error {
             Error::Locked { path, pid } => write!(f, "{}: the store is in use by process {pid}", path.display()),
             Error::Format { path, found, supported } => write!(
                 f,
-                "{}: store format {found} is newer than {supported}, the newest this version reads; use a newer version",
+                "{}: store format {found} is newer than {supported}, the newest this version reads; use a newer one",
                 path.display()
             ),
             Error::NoStore { path } => write!(f, "{}: no store here", path.display()),

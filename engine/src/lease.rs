@@ -89,8 +89,9 @@ impl Deref for HostLeaseMut<'_> {
 
 impl DerefMut for HostLeaseMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the core publishes a writing access only when no other access of the run is live and no operation reads
-        // or fills its bytes, and starts none until `Loan::drop`; this lease is the only one and is borrowed mutably.
+        // SAFETY: the core publishes a writing access only when no other access of the run is live and no operation
+        // reads or fills its bytes, and starts none until `Loan::drop`; this lease is the only one and is borrowed
+        // mutably.
         unsafe { self.loan.arena.bytes_at_mut(self.loan.offset, self.loan.bytes) }
     }
 }

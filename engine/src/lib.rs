@@ -1,5 +1,5 @@
-//! A tiered store of pages: more bytes than RAM holds, on NVMe and in a pinned arena, moved by a plan that is made before
-//! anything runs, and durable by commits.
+//! A tiered store of pages: more bytes than RAM holds, on NVMe and in a pinned arena, moved by a plan that is made
+//! before anything runs, and durable by commits.
 //!
 //! What it is: regions of fixed-size pages; schedules (the known future), a pure planner, sweeps that execute plans;
 //! commits that survive kill -9, power loss and full disks; checksums on every page; one hard budget of RAM.
@@ -20,7 +20,8 @@
 //! }
 //! let shape = plan::Shape { regions: &regions, sweeps_per_commit: 1, prefetch_intervals_max: None, has_disk: true };
 //! let budget = plan::Budget { host_bytes: 30 << 20, device_bytes: vec![], disk_bytes: 1 << 30 };
-//! let (plan, prediction) = plan::plan(&Arc::new(schedule), &shape, &budget, &Default::default(), &Default::default())?;
+//! let (profile, entry) = (Default::default(), Default::default());
+//! let (plan, prediction) = plan::plan(&Arc::new(schedule), &shape, &budget, &profile, &entry)?;
 //! println!("{:.3} s predicted", prediction.seconds);
 //! engine.place(&plan.exit, &plan.spilled)?;
 //! let plan = Arc::new(plan);

@@ -21,7 +21,8 @@ fn run(region: RegionId, first: u32, count: u32) -> Run {
     Run { region, first, count }
 }
 
-/// Updates every page of the state in runs of `count`, writes a scratch run beside each, marks a commit, then reads all.
+/// Updates every page of the state in runs of `count`, writes a scratch run beside each, marks a commit, then reads
+/// all.
 fn schedule(count: u32) -> Arc<Schedule> {
     let mut schedule = Schedule { cyclic: true, ..Schedule::default() };
     for first in (0..PAGES).step_by(count as usize) {

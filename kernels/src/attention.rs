@@ -9,8 +9,9 @@
 //!
 //! Terms: *lane*, one query: token and head; *tile*, lanes x keys; *bounds*, the keys first..=last that a lane sees.
 //!
-//! Invariants: tiles depend on the shape and on `first` alone, and each is computed by one thread. Forward's tasks write
-//! whole tokens; backward's task owns a key/value head of a row with all its queries, so nothing is added by two threads.
+//! Invariants: tiles depend on the shape and on `first` alone, and each is computed by one thread. Forward's tasks
+//! write whole tokens; backward's task owns a key/value head of a row with all its queries, so nothing is added by two
+//! threads.
 
 mod backward;
 mod forward;

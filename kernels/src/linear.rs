@@ -1,8 +1,8 @@
 //! Matrix products through the `gemm` crate. Tiled over rows and columns only, never over K.
 //!
 //! Which operand is packed: the crate wants C contiguous along its first side and therefore computes the transpose of
-//! each of these row-major products; written this way forward packs tiles of `w`, `backward_input` reads `w` as it lies,
-//! and `backward_weight` packs `dy`. Each product is cut in the way that packs least: see [`Cut`].
+//! each of these row-major products; written this way forward packs tiles of `w`, `backward_input` reads `w` as it
+//! lies, and `backward_weight` packs `dy`. Each product is cut in the way that packs least: see [`Cut`].
 
 use crate::Cpu;
 use crate::product::{self, Cut, Size, View};
@@ -98,9 +98,9 @@ fn add_widened(sums: &mut [f64], row: &[f32]) {
 }
 
 /// Bytes that one product of these shapes makes resident inside the gemm crate at most (for budgets), all threads
-/// together: m rows and n columns of the result, k terms a sum. Packed are one tile of the result's operands a thread, so
-/// the buffers do not grow beyond a tile. (The crate also reserves a buffer as large as the second-level cache for each
-/// thread, of which it touches only the part that is counted here.)
+/// together: m rows and n columns of the result, k terms a sum. Packed are one tile of the result's operands a thread,
+/// so the buffers do not grow beyond a tile. (The crate also reserves a buffer as large as the second-level cache for
+/// each thread, of which it touches only the part that is counted here.)
 pub fn scratch_bytes(threads: usize, m: usize, n: usize, k: usize) -> usize {
     product::scratch_bytes(threads, Size { rows: m, cols: n, k })
 }

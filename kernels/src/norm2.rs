@@ -1,8 +1,8 @@
 //! Sum of squares in f64 over leaves of 1,024 elements.
 //!
 //! The shape of the sum, so that any processor can repeat it: a leaf has 16 lanes; lane i adds the squares of elements
-//! i, i + 16, i + 32, ... in that order; then the lanes are folded in halves (lane i += lane i + 8, then + 4, + 2, + 1).
-//! Leaves are added to the sum so far in order. Squares of f32 are exact in f64.
+//! i, i + 16, i + 32, ... in that order; then the lanes are folded in halves (lane i += lane i + 8, then + 4, + 2, +
+//! 1). Leaves are added to the sum so far in order. Squares of f32 are exact in f64.
 
 use crate::Cpu;
 use crate::math::{LANES, fold64};

@@ -108,8 +108,9 @@ pub(crate) fn all(cpu: &Cpu, c: &mut [f32], accumulate: bool, a: View<'_>, b: Vi
             let part = Size { rows: i.len(), cols: j.len(), k };
             let a = View { data: &a.data[i.start * a.row..], ..a };
             let b = View { data: &b.data[j.start * b.col..], ..b };
-            // SAFETY: `tiles` cuts C into disjoint blocks, one a call, and C is exclusively borrowed by this function until
-            // all calls ended; the blocks lie inside C and the operands' parts inside their slices (checked above).
+            // SAFETY: `tiles` cuts C into disjoint blocks, one a call, and C is exclusively borrowed by this function
+            // until all calls ended; the blocks lie inside C and the operands' parts inside their slices (checked
+            // above).
             unsafe { call(c.at(i.start * cols + j.start), cols, accumulate, a, b, part, 1.0) }
         });
     });
@@ -144,8 +145,8 @@ fn cuts(len: usize, step: usize) -> Vec<Range<usize>> {
     all
 }
 
-/// Rows of a packed panel and the most that K is cut into, by the crate's choice of kernel: K is cut into equal parts of
-/// at most 512, or as many as fill the first-level cache (at most 48 KiB) with a panel.
+/// Rows of a packed panel and the most that K is cut into, by the crate's choice of kernel: K is cut into equal parts
+/// of at most 512, or as many as fill the first-level cache (at most 48 KiB) with a panel.
 fn panel() -> (usize, usize) {
     match Level::detect() {
         Level::Avx512 => (64, 512),
@@ -199,11 +200,11 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 /// # Safety
-/// `c` points to a block of `size.rows` rows of `size.cols` floats, `stride` apart, that nobody else accesses during the
-/// call; `a` and `b` hold rows x k and k x cols elements within their slices.
+/// `c` points to a block of `size.rows` rows of `size.cols` floats, `stride` apart, that nobody else accesses during
+/// the call; `a` and `b` hold rows x k and k x cols elements within their slices.
 unsafe fn call(c: *mut f32, stride: usize, accumulate: bool, a: View<'_>, b: View<'_>, size: Size, scale: f32) {
-    // SAFETY: the caller's promise is exactly what the crate demands: valid pointers for all indices of the three matrices
-    // and no alias of C. Strides of slices fit isize.
+    // SAFETY: the caller's promise is exactly what the crate demands: valid pointers for all indices of the three
+    // matrices and no alias of C. Strides of slices fit isize.
     unsafe {
         gemm::gemm(
             size.rows,

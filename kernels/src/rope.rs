@@ -16,7 +16,8 @@ const TOKENS: usize = 16;
 pub enum Scaling {
     /// theta^(-2i/D)
     Default,
-    /// Llama 3: three frequency bands. High frequencies stay, low ones are divided by `factor`, those between are blended.
+    /// Llama 3: three frequency bands. High frequencies stay, low ones are divided by `factor`, those between are
+    /// blended.
     Llama3 {
         /// Division of the low frequencies.
         factor: f64,

@@ -1,5 +1,5 @@
-//! The two planes of an f32 master weight: `lo` = its low 16 bits as a signed integer, `hi` = a bf16, the weight rounded
-//! to nearest with ties away from zero. Nothing is lost: joining gives back the weight bit for bit.
+//! The two planes of an f32 master weight: `lo` = its low 16 bits as a signed integer, `hi` = a bf16, the weight
+//! rounded to nearest with ties away from zero. Nothing is lost: joining gives back the weight bit for bit.
 //!
 //! Refused are NaN, the infinities and weights so large that `hi` would be infinite.
 

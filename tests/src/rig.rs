@@ -1,5 +1,5 @@
-//! The trainer on a store of its own, set up in many ways: everything in RAM, with the smallest budget that is accepted,
-//! with the smallest pages, reopened. Golden cases, placement and numerics run on it.
+//! The trainer on a store of its own, set up in many ways: everything in RAM, with the smallest budget that is
+//! accepted, with the smallest pages, reopened. Golden cases, placement and numerics run on it.
 
 use crate::tensors::Tensors;
 use mt_engine::plan::Residency;

@@ -1,5 +1,5 @@
-//! Rust source cut into code, comments and string literals, so that rules about words can tell them apart. Not a parser:
-//! it knows comments (nested), strings (raw and byte), characters and lifetimes, nothing else.
+//! Rust source cut into code, comments and string literals, so that rules about words can tell them apart. Not a
+//! parser: it knows comments (nested), strings (raw and byte), characters and lifetimes, nothing else.
 
 /// What a piece of source is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

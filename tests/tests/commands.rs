@@ -1,5 +1,5 @@
-//! The command from outside: flags, file, refusals with their exit codes, metrics, stopping and resuming, export, verify,
-//! ls, inspect, rm. Real processes on a small model.
+//! The command from outside: flags, file, refusals with their exit codes, metrics, stopping and resuming, export,
+//! verify, ls, inspect, rm. Real processes on a small model.
 
 use mt_tests::command::{Place, byte_batch, finish};
 use mt_tests::forward::Reference;

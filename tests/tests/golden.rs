@@ -1,5 +1,5 @@
-//! Golden cases, with a harness of its own: a line a case, beginning at column 0, and `N passed, N failed, N skipped` at
-//! the end. Takes the arguments of `cargo test`: filters (against `golden::NAME`), `--exact`, `--skip`, `--list`.
+//! Golden cases, with a harness of its own: a line a case, beginning at column 0, and `N passed, N failed, N skipped`
+//! at the end. Takes the arguments of `cargo test`: filters (against `golden::NAME`), `--exact`, `--skip`, `--list`.
 //! `MT_GOLDEN` names another folder of cases; a folder without cases fails.
 //!
 //! Every number that golden/README.md lists is compared: logits, the loss of each micro-batch, rate, loss and norm of

@@ -33,8 +33,9 @@ const UNSAFE: [&str; 5] = [
 ];
 
 /// Everything at the top level of the repository, except build and run folders.
-const TOP: [&str; 15] = [
+const TOP: [&str; 16] = [
     ".ci",
+    ".clippy.toml",
     ".gitignore",
     ".rustfmt.toml",
     "Cargo.lock",

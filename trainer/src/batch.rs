@@ -11,7 +11,8 @@ pub struct MicroBatch {
     pub seq: usize,
     /// Token ids \[T].
     pub ids: Vec<u32>,
-    /// What each position predicts \[T]: already shifted (`targets[t]` is scored against the logits at t), or `NO_TARGET`.
+    /// What each position predicts \[T]: already shifted (`targets[t]` is scored against the logits at t), or
+    /// `NO_TARGET`.
     pub targets: Vec<u32>,
     /// Position of each token within its document \[T].
     pub positions: Vec<u32>,

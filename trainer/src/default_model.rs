@@ -1,12 +1,13 @@
-//! The built-in default: a small Llama-type model over bytes, and the settings of a run that shows learning within about a minute.
+//! The built-in default: a small Llama-type model over bytes, and the settings of a run that shows learning within
+//! about a minute.
 //!
-//! Parameters: embedding 256 x 384 = 98,304 (also the head); a layer has q and o 384 x 384 each, k and v 128 x 384 each, gate, up
-//! and down 1,024 x 384 each and two norms of 384: 1,573,632; eight layers 12,589,056; final norm 384. In all 12,687,744:
-//! 152 MB of state at 12 bytes a parameter, and 51 MB of gradients.
+//! Parameters: embedding 256 x 384 = 98,304 (also the head); a layer has q and o 384 x 384 each, k and v 128 x 384
+//! each, gate, up and down 1,024 x 384 each and two norms of 384: 1,573,632; eight layers 12,589,056; final norm 384.
+//! In all 12,687,744: 152 MB of state at 12 bytes a parameter, and 51 MB of gradients.
 //!
-//! Weights start with a standard deviation of 0.05, about 1 / sqrt(384), which keeps the size of what passes through a matrix. A
-//! model this narrow learns far slower from the 0.02 that is usual for wide ones: on the built-in sentences 60 steps
-//! end at a loss of 0.6 in place of 1.1. Rate and warm-up were chosen by trying them at that length.
+//! Weights start with a standard deviation of 0.05, about 1 / sqrt(384), which keeps the size of what passes through a
+//! matrix. A model this narrow learns far slower from the 0.02 that is usual for wide ones: on the built-in sentences
+//! 60 steps end at a loss of 0.6 in place of 1.1. Rate and warm-up were chosen by trying them at that length.
 
 use crate::settings::{LrSchedule, Warmup};
 

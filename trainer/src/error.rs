@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// Input that cannot be used: a file, a field of it, a flag. Exit code 2.
-    #[error("{place}: {field}: expected {expected}, found {found}{}", hint.as_deref().map(|h| format!("; {h}")).unwrap_or_default())]
+    #[error("{place}: {field}: expected {expected}, found {found}{}", then(hint))]
     Input {
         /// File (with line where there is one), or the flag.
         place: String,
@@ -24,7 +24,7 @@ pub enum Error {
         hint: Option<String>,
     },
     /// The budgets do not hold the run. Exit code 3.
-    #[error("does not fit: {what} needs {need_bytes} bytes, has {have_bytes}{}", hint.as_deref().map(|h| format!("; {h}")).unwrap_or_default())]
+    #[error("does not fit: {what} needs {need_bytes} bytes, has {have_bytes}{}", then(hint))]
     DoesNotFit {
         /// The tier or part.
         what: String,
@@ -58,10 +58,26 @@ pub enum Error {
     },
 }
 
+/// A hint as the end of a sentence.
+fn then(hint: &Option<String>) -> String {
+    hint.as_deref().map(|h| format!("; {h}")).unwrap_or_default()
+}
+
 impl Error {
     /// Shorthand for `Input` without a hint.
-    pub fn input(place: impl Into<String>, field: impl Into<String>, expected: impl Into<String>, found: impl Into<String>) -> Error {
-        Error::Input { place: place.into(), field: field.into(), expected: expected.into(), found: found.into(), hint: None }
+    pub fn input(
+        place: impl Into<String>,
+        field: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Error {
+        Error::Input {
+            place: place.into(),
+            field: field.into(),
+            expected: expected.into(),
+            found: found.into(),
+            hint: None,
+        }
     }
 
     /// Shorthand for `Io`.
@@ -75,7 +91,9 @@ impl Error {
             Error::Input { .. } => 2,
             Error::DoesNotFit { .. } => 3,
             Error::Io { .. } => 4,
-            Error::Engine(mt_engine::Error::Locked { .. } | mt_engine::Error::Format { .. } | mt_engine::Error::Exists { .. }) => 2,
+            Error::Engine(
+                mt_engine::Error::Locked { .. } | mt_engine::Error::Format { .. } | mt_engine::Error::Exists { .. },
+            ) => 2,
             Error::Engine(mt_engine::Error::NoSpace { .. }) => 3,
             Error::Engine(_) => 4,
             Error::Numeric { .. } => 5,

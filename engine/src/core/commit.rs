@@ -1,8 +1,8 @@
 //! A commit: flush, page table, sync of all volumes, superblock, sync of the lead. One at a time, beside the sweep.
 //!
 //! Invariants: the phases run in this order and each begins only when every operation of the one before has completed;
-//! records are encoded only when all pages of the commit are written, so that one sync covers both (nothing leads to a table
-//! slot before its superblock); checkpointed pages released later wait.
+//! records are encoded only when all pages of the commit are written, so that one sync covers both (nothing leads to a
+//! table slot before its superblock); checkpointed pages released later wait.
 
 use super::{Core, Event};
 use crate::config::Kind;

@@ -1,7 +1,7 @@
 //! What is known of every page's bytes on disk: which extent is current, its checksum, whether it was ever written.
 //!
-//! A page has a *committed* side and, once written since the last commit, a *fresh* one. Checkpointed pages write to the
-//! side that is not committed; Scratch and Frozen pages have one side. A page neither committed nor fresh was never
+//! A page has a *committed* side and, once written since the last commit, a *fresh* one. Checkpointed pages write to
+//! the side that is not committed; Scratch and Frozen pages have one side. A page neither committed nor fresh was never
 //! written: it reads as zeros without I/O (Scratch: as undefined).
 
 use crate::config::Kind;

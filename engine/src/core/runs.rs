@@ -1,4 +1,5 @@
-//! The runs that sweeps use: where a placed run lives, what is live on it, whether its bytes in RAM are newer than disk.
+//! The runs that sweeps use: where a placed run lives, what is live on it, whether its bytes in RAM are newer than
+//! disk.
 //!
 //! Invariant: two known runs are disjoint. A sweep that cuts the same pages otherwise must wait until nothing streamed
 //! is live; then the old cuts are forgotten. Placed runs are never cut otherwise.
@@ -35,7 +36,8 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
-    /// Whether an interval may touch the bytes: a reader when no earlier writer is live, a writer when it is the oldest.
+    /// Whether an interval may touch the bytes: a reader when no earlier writer is live, a writer when it is the
+    /// oldest.
     pub(crate) fn may_start(&self, seq: u64, writes: bool) -> bool {
         self.live.iter().take_while(|(other, _)| *other < seq).all(|(_, other_writes)| !writes && !other_writes)
     }

@@ -53,8 +53,8 @@ pub(crate) struct Sweeps {
     cursor: u64,
     /// Intervals below this number are reserved.
     reserved: u64,
-    /// Accesses below this number may write to placed checkpointed runs: the next commit mark that was not passed, or the
-    /// end of the sweep. Leases that are ready are taken without asking, so none may be published across a commit.
+    /// Accesses below this number may write to placed checkpointed runs: the next commit mark that was not passed, or
+    /// the end of the sweep. Leases that are ready are taken without asking, so none may be published across a commit.
     gate: u64,
     /// Plans prepared lately.
     known: Vec<Prepared>,
@@ -314,8 +314,8 @@ impl<I: Io> Core<I> {
         }
     }
 
-    /// The user passes over an access before it was reserved: it takes no place in the window and nothing is fetched. All
-    /// accesses before it were taken or passed over, so it is the next to be reserved.
+    /// The user passes over an access before it was reserved: it takes no place in the window and nothing is fetched.
+    /// All accesses before it were taken or passed over, so it is the next to be reserved.
     pub(crate) fn skip(&mut self, seq: u64) {
         assert_eq!(seq, self.sweeps.reserved, "accesses are passed over in their order");
         let (active, index, _) = self.sweeps.locate(seq).expect("an access of the current sweep");

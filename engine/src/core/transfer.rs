@@ -117,8 +117,8 @@ impl Transfers {
     }
 }
 
-/// Cuts a run into pieces of at most `bytes_max` (at least a page). `side` chooses each page's extent; `None` leaves the
-/// page out.
+/// Cuts a run into pieces of at most `bytes_max` (at least a page). `side` chooses each page's extent; `None` leaves
+/// the page out.
 pub(crate) fn pieces(
     layout: &Layout,
     run: Run,

@@ -1,8 +1,8 @@
 //! The superblock: the one record whose write makes a commit real.
 //!
-//! Four blocks at the start of each volume: slot 0, slot 1, copy of slot 0, copy of slot 1. Commit c goes to slot c % 2,
-//! so a torn write leaves the commit before it intact; the copy survives the loss of a sector. Volumes other than the
-//! lead hold the superblock of creation only: it identifies them.
+//! Four blocks at the start of each volume: slot 0, slot 1, copy of slot 0, copy of slot 1. Commit c goes to slot c %
+//! 2, so a torn write leaves the commit before it intact; the copy survives the loss of a sector. Volumes other than
+//! the lead hold the superblock of creation only: it identifies them.
 
 use super::{BLOCK, FORMAT_VERSION};
 use crate::format::checksum::page_checksum;

@@ -48,7 +48,8 @@ const ALIGN: u64 = 4096;
 ///
 /// # Errors
 /// `DoesNotFit` with the nearest budget that fits; `Unordered`, `Overlap`, `LiveTwice`, `NoSuchRun` for a schedule that
-/// breaks the rules. An access to another tier than Host is `DoesNotFit` for that tier, with the budget as it was given.
+/// breaks the rules. An access to another tier than Host is `DoesNotFit` for that tier, with the budget as it was
+/// given.
 pub fn plan(
     schedule: &Arc<Schedule>,
     shape: &Shape<'_>,

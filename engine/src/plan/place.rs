@@ -2,13 +2,14 @@
 //!
 //! A run is worth the bytes over the disk link that placing it saves, per byte held (`Usage::gain`). Runs are taken in
 //! that order while they fit, and what remains of the arena is the window. How large the window must be depends on what
-//! still streams, so several *bases* are tried: the first k runs of an order are placed, the window they leave needed is
-//! set aside, and the rest of the arena is filled by gain. The base with the most bytes saved wins.
+//! still streams, so several *bases* are tried: the first k runs of an order are placed, the window they leave needed
+//! is set aside, and the rest of the arena is filled by gain. The base with the most bytes saved wins.
 //!
 //! Two properties hold by construction, and tests rely on them. The bases do not depend on the budget, and for one base
 //! the saving never falls when the budget grows (filling by gain with skipping is monotone: at the first run where two
-//! budgets differ, the larger one takes a run that outweighs all that the smaller one can put in its place); so more RAM
-//! never means more traffic. And a refusal names the smallest arena that some base accepts, so that budget is accepted.
+//! budgets differ, the larger one takes a run that outweighs all that the smaller one can put in its place); so more
+//! RAM never means more traffic. And a refusal names the smallest arena that some base accepts, so that budget is
+//! accepted.
 //!
 //! A window of exactly the needed size leaves nothing to fetch ahead with. While something streams, the window gets at
 //! least twice its need or 64 MiB, but no more than a quarter of the arena for that comfort.
@@ -91,8 +92,8 @@ pub(super) fn choose(draft: &Draft, shape: &Shape<'_>, budget: &Budget) -> Resul
     for base in &bases {
         consider(fill(draft, base, host, base.comfort(host), &by_gain));
     }
-    // Below the smallest comfortable arena the bare need has to do. The arena used for this is capped, so that comfort is
-    // not given up where it can be had; capped and not dropped, so that a larger arena never saves less.
+    // Below the smallest comfortable arena the bare need has to do. The arena used for this is capped, so that comfort
+    // is not given up where it can be had; capped and not dropped, so that a larger arena never saves less.
     let comfortable_from = bases.iter().map(Base::comfortable_from).min().unwrap_or(0);
     for base in &bases {
         consider(fill(draft, base, host.min(comfortable_from), base.need, &by_gain));

@@ -1,4 +1,4 @@
-//! A small model of a sweep in time: one disk link with a queue of reads and a queue of writes, one user who takes
+//! The course of a sweep in time: one disk link with a queue of reads and a queue of writes, one user who takes
 //! accesses and computes in schedule order, and the ring of the window. Integer nanoseconds throughout, so that the
 //! prediction is the same on every machine.
 //!
@@ -10,7 +10,7 @@ use super::types::{Interval, Place, Plan};
 use crate::schedule::Node;
 use std::collections::VecDeque;
 
-/// What the model measured.
+/// What the simulation measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Simulated {
     /// One steady sweep, or the only one with its last write-back.
@@ -21,15 +21,15 @@ pub(super) struct Simulated {
 
 /// Runs a cyclic plan twice and measures the second sweep; runs another plan once.
 pub(super) fn simulate(plan: &Plan, rates: &Rates, commit_bytes: u64) -> Simulated {
-    let mut model = Model::new(plan, rates);
-    model.sweep(commit_bytes);
-    let first = model.now;
+    let mut course = Course::new(plan, rates);
+    course.sweep(commit_bytes);
+    let first = course.now;
     if plan.schedule.cyclic {
-        model.sweep(commit_bytes);
-        return Simulated { ns: model.now - first, window_peak_bytes: model.peak };
+        course.sweep(commit_bytes);
+        return Simulated { ns: course.now - first, window_peak_bytes: course.peak };
     }
-    while model.step(None) {}
-    Simulated { ns: model.now, window_peak_bytes: model.peak }
+    while course.step(None) {}
+    Simulated { ns: course.now, window_peak_bytes: course.peak }
 }
 
 /// A transfer on the link: bytes times `SECOND` still to move, and the interval (numbered through all sweeps) if it
@@ -48,7 +48,7 @@ enum Stage {
     Done,
 }
 
-struct Model<'a> {
+struct Course<'a> {
     plan: &'a Plan,
     rates: &'a Rates,
     /// The streamed intervals of one sweep and the number of each one's run.
@@ -77,8 +77,8 @@ struct Model<'a> {
     peak: u64,
 }
 
-impl<'a> Model<'a> {
-    fn new(plan: &'a Plan, rates: &'a Rates) -> Model<'a> {
+impl<'a> Course<'a> {
+    fn new(plan: &'a Plan, rates: &'a Rates) -> Course<'a> {
         let is_streamed = |interval: &&Interval| interval.place == Place::Window;
         let mut runs: Vec<_> = plan.intervals.iter().filter(is_streamed).map(|interval| interval.run).collect();
         let mut streamed: Vec<_> = plan.intervals.iter().filter(is_streamed).map(|interval| (interval, 0)).collect();
@@ -89,7 +89,7 @@ impl<'a> Model<'a> {
         }
         let mut by_release: Vec<u32> = (0..streamed.len() as u32).collect();
         by_release.sort_unstable_by_key(|&index| (streamed[index as usize].0.release, index));
-        Model {
+        Course {
             plan,
             rates,
             by_release,

@@ -23,7 +23,8 @@ pub struct Shape<'a> {
     pub regions: &'a [RegionSpec],
     /// Sweeps between two commits: 0 for never. Placed pages cost a write at each commit.
     pub sweeps_per_commit: u32,
-    /// Largest number of intervals fetched ahead of their access; None: as far as the window allows. 0 disables prefetching.
+    /// Largest number of intervals fetched ahead of their access; None: as far as the window allows. 0 disables
+    /// prefetching.
     pub prefetch_intervals_max: Option<u32>,
     /// Whether there is a disk tier at all.
     pub has_disk: bool,
@@ -47,8 +48,8 @@ pub struct Residency {
     pub placed: Vec<Placed>,
     /// Bytes at the start of the arena that hold placed runs; the window follows.
     pub placed_bytes: u64,
-    /// The placement is decided: a plan entered from here keeps it even where nothing is placed. A plan's exit has it set;
-    /// the default, before the first plan, has not.
+    /// The placement is decided: a plan entered from here keeps it even where nothing is placed. A plan's exit has it
+    /// set; the default, before the first plan, has not.
     pub fixed: bool,
     /// Runs already on their way into the window, in order: a prefix of the plan's streamed intervals.
     pub prefetched: Vec<Run>,

@@ -1,26 +1,26 @@
 //! The window: how large the ring must be so that it cannot deadlock, and how early each interval may be fetched.
 //!
 //! # What the executor does
-//! Streamed intervals take spans of a ring of `W` bytes in schedule order. A span of `s` bytes at position `p` that would
-//! pass the end (`p + s > W`) begins at 0 instead, and the `W - p < s` bytes skipped count as taken with it. Intervals
-//! leave in the order of their accesses, each once it is released and written back, and a streamed one gives its span
-//! back then. Placed intervals stand in the same queue: they take no span, but one that is held keeps those behind it.
-//! The user takes accesses in schedule order and gives each lease back at its release node.
+//! Streamed intervals take spans of a ring of `W` bytes in schedule order. A span of `s` bytes at position `p` that
+//! would pass the end (`p + s > W`) begins at 0 instead, and the `W - p < s` bytes skipped count as taken with it.
+//! Intervals leave in the order of their accesses, each once it is released and written back, and a streamed one gives
+//! its span back then. Placed intervals stand in the same queue: they take no span, but one that is held keeps those
+//! behind it. The user takes accesses in schedule order and gives each lease back at its release node.
 //!
 //! # Why a window of the needed size cannot deadlock
 //! Only a user who waits for an access can be stuck: while nobody waits, the schedule advances, and write-backs and
 //! fetches of intervals that have their spans end by themselves. Let the user wait for access i. Let o be the oldest
 //! interval with a release node >= i's node. Everything before o is released already (a release node before i's node
 //! has been passed), so it is written back and leaves; nothing before o is in the ring. If i has its place, its fetch
-//! ends: the one thing that it may wait for, an earlier interval of the same run, is released by then (`validate` refuses
-//! two live uses of a run) and written back. If not, places are taken in order, so the ring holds streamed intervals of
-//! o..i-1 at most, and we show that those of o..=i fit. Let S be the sum of their sizes and L the largest size that
-//! streams; the needed window has W >= S + L. Count positions without wrapping them around, from the beginning of what
-//! the first of them took. Skipped bytes lie before a multiple of W. After the first such multiple at most S bytes are
-//! taken without skipping, and S <= W - L leaves room for one more span before the next multiple; so at most one of the
-//! spans skips, it skips fewer than L bytes, and all of them take less than S + L <= W bytes. So i gets its span. The
-//! argument never uses where in the ring the first span begins, so it holds in every sweep of a cyclic schedule, with all
-//! intervals of the sweep before released; and a larger ring than planned is as good.
+//! ends: the one thing that it may wait for, an earlier interval of the same run, is released by then (`validate`
+//! refuses two live uses of a run) and written back. If not, places are taken in order, so the ring holds streamed
+//! intervals of o..i-1 at most, and we show that those of o..=i fit. Let S be the sum of their sizes and L the largest
+//! size that streams; the needed window has W >= S + L. Count positions without wrapping them around, from the
+//! beginning of what the first of them took. Skipped bytes lie before a multiple of W. After the first such multiple at
+//! most S bytes are taken without skipping, and S <= W - L leaves room for one more span before the next multiple; so
+//! at most one of the spans skips, it skips fewer than L bytes, and all of them take less than S + L <= W bytes. So i
+//! gets its span. The argument never uses where in the ring the first span begins, so it holds in every sweep of a
+//! cyclic schedule, with all intervals of the sweep before released; and a larger ring than planned is as good.
 
 use super::place::Placement;
 use super::types::{Interval, Place, Shape};

@@ -103,7 +103,8 @@ impl Store {
     }
 }
 
-/// Removes the store's own files from its directories, which go too if nothing else is in them. Returns the bytes freed.
+/// Removes the store's own files from its directories, which go too if nothing else is in them. Returns the bytes
+/// freed.
 ///
 /// # Errors
 /// `Locked` while a process uses the store; `Io`.

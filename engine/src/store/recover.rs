@@ -1,7 +1,7 @@
 //! Reading a store's own records: newest superblock that checks, catalogue, page table, note.
 //!
-//! The newest commit counts, or an error: a store whose newest records are damaged is reported, never silently opened at
-//! an older state.
+//! The newest commit counts, or an error: a store whose newest records are damaged is reported, never silently opened
+//! at an older state.
 
 use crate::config::RegionSpec;
 use crate::error::Error;

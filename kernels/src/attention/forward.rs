@@ -20,8 +20,8 @@ struct Input<'a> {
     first: &'a [u32],
 }
 
-/// `first[t]`: position within its row of the first token that token t sees (document start or window edge, whichever is
-/// later); it sees first[t]..=its own. q [T,N,D], k,v [T,G,D] -> out [T,N,D], lse [T,N] (natural log-sum-exp of the
+/// `first[t]`: position within its row of the first token that token t sees (document start or window edge, whichever
+/// is later); it sees first[t]..=its own. q [T,N,D], k,v [T,G,D] -> out [T,N,D], lse [T,N] (natural log-sum-exp of the
 /// scaled scores). scale multiplies q.k.
 ///
 /// # Panics

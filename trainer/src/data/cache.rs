@@ -1,5 +1,5 @@
-//! The run's token ids in one file, `tokens.bin` of the run folder, so that a step reads only its own rows and a resumed
-//! run trains on the same ids.
+//! The run's token ids in one file, `tokens.bin` of the run folder, so that a step reads only its own rows and a
+//! resumed run trains on the same ids.
 //!
 //! | offset | bytes | content |
 //! | --- | --- | --- |
@@ -15,8 +15,8 @@
 //! | 64 | 4 n | the ids, u32 |
 //! | 64 + 4 n | d | the description: [`Description`] as JSON |
 //!
-//! All integers are little-endian. The file is written under another name, synced, and renamed: it is there whole or not at all.
-//! Both checksums are verified when it is opened.
+//! All integers are little-endian. The file is written under another name, synced, and renamed: it is there whole or
+//! not at all. Both checksums are verified when it is opened.
 //!
 //! The description says what the ids were made from. When a run is resumed, source files that are still there are read
 //! again and must be the same; those that are gone are not needed any more.

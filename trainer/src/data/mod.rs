@@ -111,11 +111,12 @@ pub struct Data {
 }
 
 impl Data {
-    /// Opens the run's token cache, after comparing what it was made from with what is there now; makes it if there is none.
+    /// Opens the run's token cache, after comparing what it was made from with what is there now; makes it if there is
+    /// none.
     ///
     /// # Errors
-    /// `Input` (with file and offset or line) for text that is not UTF-8, an id without an embedding row, less than a row of
-    /// data, or data or a tokenizer that changed since the cache was made.
+    /// `Input` (with file and offset or line) for text that is not UTF-8, an id without an embedding row, less than a
+    /// row of data, or data or a tokenizer that changed since the cache was made.
     pub fn open(options: &DataOptions) -> Result<Data> {
         assert!(options.batch > 0 && options.rows_per_micro > 0, "settings are checked");
         let path = options.run.join(CACHE_NAME);

@@ -1,8 +1,8 @@
 //! Which rows a step takes.
 //!
 //! The rows of all epochs form one endless sequence: epoch 0's rows, epoch 1's rows, ... Step t (from 1) takes the
-//! `batch` rows from (t - 1) * batch on, across epoch ends where it comes to that. So what a step trains on is a function of seed,
-//! number of rows, batch and step, and a resumed run needs nothing but the step's number.
+//! `batch` rows from (t - 1) * batch on, across epoch ends where it comes to that. So what a step trains on is a
+//! function of seed, number of rows, batch and step, and a resumed run needs nothing but the step's number.
 //!
 //! Shuffled, an epoch is a permutation of the rows that is computed row by row in constant memory: the row numbers are
 //! laid out in a grid of about sqrt(n) by sqrt(n) cells; each round turns every column by an amount drawn for
@@ -24,7 +24,8 @@ pub struct RowOrder {
 }
 
 impl RowOrder {
-    /// Order of `rows` rows (at least one). Without `shuffle` every epoch takes them as they lie and `seed` plays no part.
+    /// Order of `rows` rows (at least one). Without `shuffle` every epoch takes them as they lie and `seed` plays no
+    /// part.
     pub fn new(rows: u64, seed: u64, shuffle: bool) -> RowOrder {
         assert!(rows > 0, "no rows");
         RowOrder { rows, seed, shuffle }
@@ -86,7 +87,8 @@ impl Permutation {
         Permutation { n, low: n.div_ceil(high), high, keys }
     }
 
-    /// Where `place` goes. Terminates: turning is a bijection of the grid's cells, so the walk from a row comes back to a row.
+    /// Where `place` goes. Terminates: turning is a bijection of the grid's cells, so the walk from a row comes back to
+    /// a row.
     fn at(&self, place: u64) -> u64 {
         let mut cell = place;
         loop {

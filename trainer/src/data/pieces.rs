@@ -1,13 +1,13 @@
 //! Where a text may be cut so that encoding the parts gives the ids of encoding it whole.
 //!
-//! Encoding takes memory of some two hundred times the text, so documents are encoded in parts where that is provably the
-//! same. The cut is *between a letter and the space or line feed behind it* (a word end). Why the ids agree there, for the tokenizers
-//! that [`cuts_at_word_ends`] lets through:
+//! Encoding takes memory of some two hundred times the text, so documents are encoded in parts where that is provably
+//! the same. The cut is *between a letter and the space or line feed behind it* (a word end). Why the ids agree there,
+//! for the tokenizers that [`cuts_at_word_ends`] lets through:
 //!
 //! 1. Added tokens are found first. None of them holds white space and none takes in, or looks at, what stands beside
 //!    it, so none lies across a word end or depends on what is beyond it.
-//! 2. The normalizer is none or NFC. A space or line feed neither composes nor reorders with what stands before it, so NFC
-//!    of the whole is NFC of the parts.
+//! 2. The normalizer is none or NFC. A space or line feed neither composes nor reorders with what stands before it, so
+//!    NFC of the whole is NFC of the parts.
 //! 3. Splitting into words is by one of three known patterns. In each of them a match that holds a letter ends with
 //!    a letter, so no match goes on from a letter to white space: a match ends at the word end. No
 //!    pattern looks back, so matching goes on behind it as from the start of a text; the only look ahead

@@ -1,9 +1,9 @@
 //! Rows: the ids of all documents laid end to end and cut every `seq_len`; what is left over at the end is dropped.
 //!
-//! Within a row a position is scored against the id behind it. Nothing crosses the start of a document: positions begin at 0
-//! again, attention does not look before it, and the id before it has no target. A row's first position is 0 even if
-//! its document began in an earlier row, and a row's last position has no target; so a row of one document has `seq_len` - 1
-//! targets.
+//! Within a row a position is scored against the id behind it. Nothing crosses the start of a document: positions begin
+//! at 0 again, attention does not look before it, and the id before it has no target. A row's first position is 0 even
+//! if its document began in an earlier row, and a row's last position has no target; so a row of one document has
+//! `seq_len` - 1 targets.
 
 use crate::batch::{MicroBatch, NO_TARGET};
 

@@ -1,8 +1,9 @@
 //! The built-in data: English sentences from a small seeded grammar.
 //!
-//! Made so that learning shows within some dozen steps of a byte-level model, and goes on for longer than that: few words (spelling is
-//! learned first), then fixed word order, then what takes looking back: verbs agree with their subjects, also across
-//! relative clauses within each other; an echo repeats a clause; sums of number words come out right.
+//! Made so that learning shows within some dozen steps of a byte-level model, and goes on for longer than that: few
+//! words (spelling is learned first), then fixed word order, then what takes looking back: verbs agree with their
+//! subjects, also across relative clauses within each other; an echo repeats a clause; sums of number words come out
+//! right.
 //!
 //! ```text
 //! sentence = clause | name "says that" clause | "if" clause "then" the same clause | sum | succession

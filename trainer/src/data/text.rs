@@ -1,11 +1,11 @@
 //! Reads a text file as one document, in pieces of bounded size.
 //!
 //! A document is UTF-8. A byte order mark at its start is dropped; everything else is kept as it stands, CRLF and empty
-//! lines too. What is not plain UTF-8 text is refused with the byte at which that shows: UTF-16 and UTF-32 with a byte order
-//! mark, gzip, invalid and cut-off sequences. Offsets count bytes of the file, lines count from 1.
+//! lines too. What is not plain UTF-8 text is refused with the byte at which that shows: UTF-16 and UTF-32 with a byte
+//! order mark, gzip, invalid and cut-off sequences. Offsets count bytes of the file, lines count from 1.
 //!
-//! A *cut* is a place at which a piece may end. Who encodes the pieces says where cuts are; a document without cuts comes
-//! as one piece, and then takes memory in proportion to its size.
+//! A *cut* is a place at which a piece may end. Who encodes the pieces says where cuts are; a document without cuts
+//! comes as one piece, and then takes memory in proportion to its size.
 
 use crate::error::{Error, Result};
 use std::fs::File;

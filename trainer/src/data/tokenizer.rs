@@ -1,7 +1,7 @@
 //! Text to token ids and back.
 //!
-//! Ids are those of encoding a document whole, without special tokens added around it. (A special token written out in the
-//! text is that token, as everywhere.) Truncation and padding that a `tokenizer.json` asks for are off: they are
+//! Ids are those of encoding a document whole, without special tokens added around it. (A special token written out in
+//! the text is that token, as everywhere.) Truncation and padding that a `tokenizer.json` asks for are off: they are
 //! for other uses. Without tokenizer files a byte is an id.
 //!
 //! No network: everything is read from the model's folder.
@@ -50,8 +50,8 @@ impl Tokenizer {
         Tokenizer { kind: Kind::Bytes, eos: None, digest: 0 }
     }
 
-    /// Reads `tokenizer.json` of a model folder, and `tokenizer_config.json` for the end of sequence. None if the folder has
-    /// no tokenizer files; a folder whose tokenizer is in another form is refused.
+    /// Reads `tokenizer.json` of a model folder, and `tokenizer_config.json` for the end of sequence. None if the
+    /// folder has no tokenizer files; a folder whose tokenizer is in another form is refused.
     pub fn load(folder: &Path) -> Result<Option<Tokenizer>> {
         let path = folder.join("tokenizer.json");
         let Some(bytes) = read_if_present(&path)? else {
@@ -63,7 +63,7 @@ impl Tokenizer {
                     expected: "the tokenizer in one file".into(),
                     found: format!("only {name}"),
                     hint: Some(
-                        "save it with transformers' AutoTokenizer, or leave all tokenizer files out to read bytes as ids"
+                        "save it with transformers' AutoTokenizer, or leave all tokenizer files out: bytes are ids"
                             .into(),
                     ),
                 }),
@@ -155,8 +155,8 @@ impl Tokenizer {
         }
     }
 
-    /// The last place in `text` (bytes from its start) at which the text may be cut so that the ids of both parts, one after the
-    /// other, are the ids of the whole. None if none is known.
+    /// The last place in `text` (bytes from its start) at which the text may be cut so that the ids of both parts, one
+    /// after the other, are the ids of the whole. None if none is known.
     pub fn last_cut(&self, text: &str) -> Option<usize> {
         match &self.kind {
             Kind::Bytes => Some(text.len()),

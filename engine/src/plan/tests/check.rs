@@ -173,8 +173,8 @@ impl Queue<'_> {
     }
 }
 
-/// Executes three sweeps. Write-backs end only when the user waits, in any order; fetches run ahead now and then, as far
-/// as the plan allows. `window` replaces the plan's own. Says at which interval the executor is stuck.
+/// Executes three sweeps. Write-backs end only when the user waits, in any order; fetches run ahead now and then, as
+/// far as the plan allows. `window` replaces the plan's own. Says at which interval the executor is stuck.
 pub fn execute(plan: &Plan, window: u64, numbers: &mut Numbers) -> Result<(), usize> {
     let position = if window == 0 { 0 } else { numbers.below(window / 4096) * 4096 };
     let mut queue = Queue { plan, window, position, used: 0, entries: VecDeque::new(), next: 0 };

@@ -82,7 +82,7 @@ fn only_the_host_tier_takes_leases() {
         access.tier = tier;
         let error = planned(&schedule, &shape(&regions), &budget(100)).unwrap_err();
         assert!(
-            matches!(error, PlanError::DoesNotFit { tier: found, need, have: 0, .. } if found == tier && need == 4 * PAGE)
+            matches!(error, PlanError::DoesNotFit { tier: t, need, have: 0, .. } if t == tier && need == 4 * PAGE)
         );
     }
 }

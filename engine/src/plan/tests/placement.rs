@@ -30,8 +30,8 @@ fn gain(schedule: &Schedule, regions: &[RegionSpec], run: Run, sweeps_per_commit
     (transfers * sweeps_per_commit.max(1) - u64::from(commits)) * u64::from(run.count)
 }
 
-/// The largest saving of any subset of the runs that leaves a large enough window. Leases are given back at once, so the
-/// window needs twice the largest streamed run.
+/// The largest saving of any subset of the runs that leaves a large enough window. Leases are given back at once, so
+/// the window needs twice the largest streamed run.
 fn optimum(gains: &[(Run, u64)], pages: u64) -> Option<u64> {
     let mut best = None;
     for subset in 0u32..1 << gains.len() {

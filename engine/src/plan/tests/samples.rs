@@ -104,8 +104,8 @@ pub fn training_regions(size: Training) -> Vec<RegionSpec> {
     ]
 }
 
-/// A step in two directions: forward each unit's chunks are updated and then used by every micro-batch; the mark; backward
-/// each unit's chunks are read again, used by every micro-batch, and their gradients written.
+/// A step in two directions: forward each unit's chunks are updated and then used by every micro-batch; the mark;
+/// backward each unit's chunks are read again, used by every micro-batch, and their gradients written.
 pub fn training(size: Training) -> Schedule {
     let mut schedule = Schedule { cyclic: true, ..Schedule::default() };
     let chunk =

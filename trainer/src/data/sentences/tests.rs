@@ -60,7 +60,8 @@ fn verbs_agree_with_the_subject_before_them() {
     let text = default_text(3, 200_000);
     let all = || ALONE.iter().chain(&WITH_OBJECT);
     let mut seen = 0;
-    // With a relative clause an object may stand before the verb of the outer subject, which may be of the other number.
+    // With a relative clause an object may stand before the verb of the outer subject, which may be of the other
+    // number.
     for line in text.lines().filter(|l| !l.contains(" that ")) {
         let words: Vec<&str> = line.trim_end_matches('.').split(' ').collect();
         for pair in words.windows(2) {
