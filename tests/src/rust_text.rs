@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn comments_strings_and_code_are_told_apart() {
-        let source = "let a = \"x // y\"; // z \"w\"\n/* one /* two */\n three */ let b = r#\"p\"q\"#;\nfn f<'a>(c: char) { c == '\"' }\n";
+        let source = "let a = \"x // y\"; // z \"w\"\n\
+                      /* one /* two */\n three */ let b = r#\"p\"q\"#;\nfn f<'a>(c: char) { c == '\"' }\n";
         assert_eq!(of(Kind::Text, source), ["1:x // y", "3:p\"q"]);
         assert_eq!(of(Kind::Comment, source), ["1:// z \"w\"", "2:/* one /* two */", "3:three */"]);
         assert_eq!(of(Kind::Code, source), ["1:let a =", "1:;", "3:let b =", "3:;", "4:fn f<'a>(c: char) { c ==   }"]);

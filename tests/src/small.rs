@@ -158,7 +158,8 @@ pub fn write_tokenizer(dir: &Path) {
         merges.push(json!([a.to_string(), b.to_string()]));
     }
     let special = |(i, name): (usize, &&str)| {
-        json!({"id": 508 + i, "content": name, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        json!({"id": 508 + i, "content": name, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false,
                "special": true})
     };
     let added: Vec<Value> = ["<s>", "</s>", "<pad>", "<unk>"].iter().enumerate().map(special).collect();

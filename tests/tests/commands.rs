@@ -88,7 +88,8 @@ fn bad_flags_and_values_are_refused_with_code_2() {
 #[test]
 fn the_file_says_what_the_flags_can_and_flags_win() {
     let place = place();
-    let text = "model = \"m\"\ndata = [\"t.txt\"]\nseq-len = 32\nbatch = 2\nlr = 1e-3\nseed = 7\nbetas = [0.8, 0.9]\nno-shuffle = true\n";
+    let text = "model = \"m\"\ndata = [\"t.txt\"]\nseq-len = 32\nbatch = 2\n\
+                lr = 1e-3\nseed = 7\nbetas = [0.8, 0.9]\nno-shuffle = true\n";
     place.write("c.toml", text);
     let shown = place.ok("train c.toml --batch 3 --print-config").out;
     let line = |name: &str| {
@@ -104,7 +105,8 @@ fn the_file_says_what_the_flags_can_and_flags_win() {
     place.write("type.toml", "batch = \"many\"\n");
     place.refused("train type.toml", 2, &["batch", "type.toml"]);
     place.ok("train c.toml --steps 2 --run a");
-    place.ok("train --model m --data t.txt --seq-len 32 --batch 2 --lr 1e-3 --seed 7 --betas 0.8,0.9 --no-shuffle --steps 2 --run b");
+    place.ok("train --model m --data t.txt --seq-len 32 --batch 2 --lr 1e-3 --seed 7 --betas 0.8,0.9 \
+              --no-shuffle --steps 2 --run b");
     assert_eq!(place.losses("a"), place.losses("b"));
 }
 

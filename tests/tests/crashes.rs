@@ -17,7 +17,8 @@ fn place() -> Place {
 
 fn train(run: &str, steps: usize) -> String {
     format!(
-        "train --model m --data t.txt --seq-len 64 --batch 4 --micro-batch 2 --lr 1e-3 --warmup 2 --threads 2 --ram 24MiB \
+        "train --model m --data t.txt --seq-len 64 --batch 4 --micro-batch 2 --lr 1e-3 --warmup 2 \
+         --threads 2 --ram 24MiB \
          --checkpoint-every 2 --steps {steps} --run {run}"
     )
 }

@@ -140,7 +140,8 @@ fn packages_use_only_what_the_arrows_allow() {
 
 #[test]
 fn rule_arrows_fires() {
-    let manifest = "[package]\nname = \"x\"\n[dev-dependencies]\nmt-trainer.workspace = true\n[target.'cfg(unix)'.dependencies]\n\
+    let manifest = "[package]\nname = \"x\"\n[dev-dependencies]\n\
+                    mt-trainer.workspace = true\n[target.'cfg(unix)'.dependencies]\n\
                     k = { package = \"mt-kernels\", path = \"../kernels\" }\n";
     assert_eq!(broken_arrows("engine", manifest).len(), 2);
     assert_eq!(broken_arrows("tools", manifest).len(), 1);

@@ -1,8 +1,8 @@
 //! The head's matrix in vocabulary tiles.
 //!
 //! Weights come chunk by chunk in element order, and gradients leave chunk by chunk; tiles and chunks do not line up. A
-//! [`Queue`] takes elements in at its end and gives tiles (or chunks) away at its front. The tiles are a function of the
-//! model alone: they decide how sums over the vocabulary are cut.
+//! [`Queue`] takes elements in at its end and gives tiles (or chunks) away at its front. The tiles are a function of
+//! the model alone: they decide how sums over the vocabulary are cut.
 
 mod queue;
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! A *program* is a list of instructions. An instruction takes the leases of its accesses in order, computes one
 //! operation on them, and gives all of them back. The engine's schedule is read off the program, and the executor walks
-//! the same program: the two cannot differ, and no lease outlives an instruction. What must outlive one (a layer's joined
-//! weights, a tile of the head's matrix, a chunk of the embedding) is carried in the workspace.
+//! the same program: the two cannot differ, and no lease outlives an instruction. What must outlive one (a layer's
+//! joined weights, a tile of the head's matrix, a chunk of the embedding) is carried in the workspace.
 //!
 //! Programs: the *steady* one trains a step, with the pending update of the step before in its forward (fused-forward)
 //! or its own updates in its backward (fused-backward); the *update-only* one applies a pending update; the *inference*

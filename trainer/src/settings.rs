@@ -4,7 +4,8 @@
 //! The names in `settings.toml` are those of the flags, so that the file can be given to `mt train` again.
 //!
 //! Terms. *Identity*: the settings that decide the numbers. A commit's note holds them, and a resume with other values
-//! is refused. The rest (where pages lie, budgets, threads, how often to commit) may change between two starts of a run.
+//! is refused. The rest (where pages lie, budgets, threads, how often to commit) may change between two starts of a
+//! run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -1,7 +1,7 @@
 //! One optimizer step as a sweep over the store.
 //!
-//! [`prepare`] decides everything beforehand, without side effects: page and chunk sizes, what is kept for the backward,
-//! what stays in RAM, how much memory that takes. [`Trainer`] then executes the plan, step after step.
+//! [`prepare`] decides everything beforehand, without side effects: page and chunk sizes, what is kept for the
+//! backward, what stays in RAM, how much memory that takes. [`Trainer`] then executes the plan, step after step.
 //!
 //! With the fused-forward update, a step leaves its gradients in the store and its update *pending*: it runs in the
 //! forward of the next step, or in [`Trainer::flush`]. The arithmetic is the same wherever it runs.

@@ -5,8 +5,8 @@
 //! through the offsets of the manifest; gradients lie in a slice of the same shape.
 //!
 //! Terms: T tokens of a micro-batch, H hidden size, Q = query heads * head dimension, K = key heads * head dimension,
-//! F MLP size. *Saved* is what the forward leaves behind for the backward; recomputing it gives the same bits, since the
-//! same kernels run on the same shapes. *Scratch* is overwritten by every call.
+//! F MLP size. *Saved* is what the forward leaves behind for the backward; recomputing it gives the same bits, since
+//! the same kernels run on the same shapes. *Scratch* is overwritten by every call.
 
 mod backward;
 mod forward;

@@ -31,8 +31,10 @@ fn uniform(rng: &mut ChaCha8Rng, len: usize, center: f32, width: f32) -> Vec<f32
 /// A layer of hidden size 12 with 4 query and 2 key heads of 4.
 fn case(seed: u64, extra: &str, qk_norm: bool, window: Option<usize>, documents: bool) -> Case {
     let text = format!(
-        r#"{{"model_type": "llama", "vocab_size": 16, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 20, "rope_theta": 100, "rms_norm_eps": 1e-5 {extra}}}"#
+        r#"{{"model_type": "llama", "vocab_size": 16, "hidden_size": 12,
+        "num_hidden_layers": 1, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 20,
+        "rope_theta": 100, "rms_norm_eps": 1e-5 {extra}}}"#
     );
     let mut config = ModelConfig::parse(&text, Path::new("config.json")).unwrap();
     config.qk_norm = qk_norm;

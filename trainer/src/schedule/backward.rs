@@ -1,8 +1,8 @@
 //! The backward: head, layers from the last to the first, embedding.
 //!
-//! Gradients of a chunk leave the workspace once, when they are complete: into the region `grad` for the pending update,
-//! or (fused-backward) through their own update. One exception: where head and embedding share weights, the head's part of
-//! the gradient waits in `grad` for the embedding's.
+//! Gradients of a chunk leave the workspace once, when they are complete: into the region `grad` for the pending
+//! update, or (fused-backward) through their own update. One exception: where head and embedding share weights, the
+//! head's part of the gradient waits in `grad` for the embedding's.
 
 use super::writer::state;
 use super::{Gradients, Operation, Sink, Writer};

@@ -118,7 +118,8 @@ pub enum Operation {
         /// Unit.
         unit: usize,
     },
-    /// Begins the gradient of a chunk of the embedding, with what the head left in it if they share weights: grad R then.
+    /// Begins the gradient of a chunk of the embedding, with what the head left in it if they share weights: grad R
+    /// then.
     ChunkBegin {
         /// Chunk.
         chunk: usize,

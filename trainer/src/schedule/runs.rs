@@ -1,9 +1,9 @@
 //! Runs of what passes between layers: the regions `act` and `dact`.
 //!
 //! `act` holds for each micro-batch: the input of every layer, the output of the last, and its norm (*boundaries*);
-//! behind them what a layer's forward can keep for its backward, and the logits that the head can keep. The regions have
-//! room for what is kept whether it is kept or not, so that a store does not depend on that choice; runs that no schedule
-//! touches cost nothing. `dact` holds the gradient that passes down, one run a micro-batch.
+//! behind them what a layer's forward can keep for its backward, and the logits that the head can keep. The regions
+//! have room for what is kept whether it is kept or not, so that a store does not depend on that choice; runs that no
+//! schedule touches cost nothing. `dact` holds the gradient that passes down, one run a micro-batch.
 
 use crate::block::{Dims, Saved};
 use crate::head::Tiles;

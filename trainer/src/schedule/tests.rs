@@ -1,5 +1,5 @@
-//! Programs: the rules that the executor and the planner rely on, over tied and untied models, one and more micro-batches,
-//! chunks smaller and larger than tensors, and both update schedules.
+//! Programs: the rules that the executor and the planner rely on, over tied and untied models, one and more
+//! micro-batches, chunks smaller and larger than tensors, and both update schedules.
 
 use super::*;
 use crate::block::Dims;

@@ -82,8 +82,8 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// Moments begin as zeros. Regions that commit read as zeros until they are written; scratch regions must be written
-    /// before they are read.
+    /// Moments begin as zeros. Regions that commit read as zeros until they are written; scratch regions must be
+    /// written before they are read.
     fn write_zeros(&self, regions: &[RegionId]) -> Result<()> {
         let runs: Vec<Run> = self
             .model
@@ -104,8 +104,8 @@ impl Trainer {
         Ok(sweep.finish()?)
     }
 
-    /// Forward and backward of the next step, with the pending update of the step before. With `commit`, the state after
-    /// the step before is committed with this note, durable when the step ends or soon after.
+    /// Forward and backward of the next step, with the pending update of the step before. With `commit`, the state
+    /// after the step before is committed with this note, durable when the step ends or soon after.
     ///
     /// # Errors
     /// `Numeric` for a loss or gradient that is not finite (with fused-forward nothing was updated with it, and

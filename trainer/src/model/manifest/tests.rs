@@ -5,7 +5,8 @@ use std::path::Path;
 
 fn config(extra: &str) -> ModelConfig {
     let text = format!(
-        r#"{{"model_type": "llama", "vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        r#"{{"model_type": "llama", "vocab_size": 512, "hidden_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 176 {extra}}}"#
     );
     ModelConfig::parse(&text, Path::new("config.json")).unwrap()
