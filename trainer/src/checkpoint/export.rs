@@ -3,7 +3,8 @@
 //! What it is not: a backup of the run (moments and progress stay in the store).
 //!
 //! Invariants: the folder appears whole under its name or not at all: everything is written and synced in a temporary
-//! folder beside it, renamed at the end, and removed on an error. Weights are rebuilt from both planes and rounded to
+//! folder beside it, renamed at the end, and removed on an error; what a killed process left of one is removed by the
+//! next export to the same name. Weights are rebuilt from both planes and rounded to
 //! nearest even; those of a tensor whose format is the source's come back bit for bit if they were not trained. RAM is
 //! bounded by a block of weights.
 
@@ -19,7 +20,8 @@ use crate::layout::{HI, LO};
 use crate::model::{Manifest, ModelConfig};
 use mt_engine::Mode;
 use mt_kernels::{Cpu, split};
-use std::fs::File;
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirEntry, File};
 use std::path::{Path, PathBuf};
 
 /// The number format of an export.
@@ -70,6 +72,7 @@ pub fn export(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ExportReport> {
     let plan = plan_files(state.manifest, record, request)?;
+    let mut notices = remove_leftovers(&request.out);
     let folder = Partial::create(&request.out)?;
     let index = plan.index();
     let config_json = carry::config_json(config, &plan.dtypes());
@@ -84,12 +87,8 @@ pub fn export(
     files.extend(carry::copy_files(&request.carry_from, &folder.path)?);
     folder.publish(&request.out)?;
     let notice = |why| format!("the kernel refuses asynchronous file writing ({why}); plain files were used");
-    Ok(ExportReport {
-        files,
-        tensors: plan.dtypes().len(),
-        bytes: plan.total_size,
-        notices: blocked.map(notice).into_iter().collect(),
-    })
+    notices.extend(blocked.map(notice));
+    Ok(ExportReport { files, tensors: plan.dtypes().len(), bytes: plan.total_size, notices })
 }
 
 fn plan_files(manifest: &Manifest, record: &SourceRecord, request: &ExportRequest) -> Result<FilesPlan> {
@@ -176,9 +175,8 @@ impl Partial {
             Err(e) => return Err(Error::io(out, "listing the folder", e)),
         }
         let Some(name) = out.file_name() else { return refuse("a path that names no folder") };
-        let mut partial = std::ffi::OsString::from(".");
-        partial.push(name);
-        partial.push(format!(".partial-{}", std::process::id()));
+        let mut partial = partial_prefix(name);
+        partial.push(std::process::id().to_string());
         let path = parent(out).join(partial);
         std::fs::create_dir_all(parent(out)).map_err(|e| Error::io(parent(out), "creating the folder", e))?;
         std::fs::create_dir(&path).map_err(|e| Error::io(&path, "creating the folder", e))?;
@@ -201,6 +199,39 @@ impl Drop for Partial {
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
+}
+
+/// Name of a temporary folder for `name`, before the process id.
+fn partial_prefix(name: &OsStr) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(name);
+    prefix.push(".partial-");
+    prefix
+}
+
+/// Removes the temporary folders that killed processes left of exports to `out`. Gives a line for each.
+fn remove_leftovers(out: &Path) -> Vec<String> {
+    let Some(prefix) = out.file_name().map(partial_prefix) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(parent(out)) else { return Vec::new() };
+    let is_leftover = |entry: &DirEntry| {
+        let name = entry.file_name();
+        let pid = name.as_encoded_bytes().strip_prefix(prefix.as_encoded_bytes());
+        let pid = pid.and_then(|pid| std::str::from_utf8(pid).ok()).and_then(|pid| pid.parse().ok());
+        entry.file_type().is_ok_and(|kind| kind.is_dir()) && pid.is_some_and(is_dead)
+    };
+    let paths = entries.flatten().filter(is_leftover).map(|entry| entry.path());
+    let remove = |path: PathBuf| match std::fs::remove_dir_all(&path) {
+        Ok(()) => format!("removed {}, which an export that was killed had left", path.display()),
+        Err(error) => format!("{} is left of an export that was killed and does not go: {error}", path.display()),
+    };
+    paths.map(remove).collect()
+}
+
+/// Whether no process of this id can be at work on an export. This process has not begun its own yet: a folder with its
+/// id is that of a dead process whose id came again. Where processes cannot be looked up, they count as alive.
+fn is_dead(pid: u32) -> bool {
+    let processes = Path::new("/proc");
+    pid == std::process::id() || processes.join("self").exists() && !processes.join(pid.to_string()).exists()
 }
 
 fn parent(path: &Path) -> &Path {
