@@ -210,6 +210,39 @@ fn another_total_is_refused_where_it_changes_the_rates() {
 }
 
 #[test]
+fn an_accepted_total_stays_accepted_before_a_commit_holds_it() {
+    let place = place();
+    place.run(&format!("{RUN} --steps 6 --stop-at 2 --run r"));
+    // Stops before its first step, so without a commit.
+    place.run("resume r --steps 9 --allow-change steps --stop-at 2");
+    place.refused("resume r --steps 12", 2, &["--allow-change steps"]);
+    place.run("resume r --steps 6 --stop-at 2");
+    place.refused("resume r --steps 9", 2, &["--allow-change steps"]);
+    place.run("resume r --steps 9 --allow-change steps --stop-at 2");
+    place.ok("resume r");
+    assert_eq!(place.metrics("r").len(), 9);
+}
+
+#[test]
+fn an_export_removes_what_a_killed_one_left() {
+    let place = place();
+    place.ok(&format!("{RUN} --steps 1 --run r"));
+    let mut ended = place.start("--version");
+    ended.wait().expect("the child ends");
+    let dead = format!(".o.partial-{}", ended.id());
+    let alive = format!(".o.partial-{}", std::process::id());
+    for name in [dead.as_str(), &alive, ".other.partial-1", ".o.partial-x"] {
+        place.write(&format!("{name}/model.safetensors"), "half");
+    }
+    let done = place.ok("export r --out o");
+    assert!(done.err.contains(&dead) && !done.err.contains(&alive), "{done}");
+    assert!(!place.path(&dead).exists());
+    for name in [alive.as_str(), ".other.partial-1", ".o.partial-x"] {
+        assert!(place.path(name).exists(), "{name} is not a dead process's");
+    }
+}
+
+#[test]
 fn rates_follow_the_documented_table() {
     let place = place();
     place.ok("train --model m --data t.txt --seq-len 32 --batch 3 --micro-batch 1 --steps 20 --lr 1 --warmup 4 \
@@ -287,8 +320,12 @@ fn inspect_ls_and_rm_speak_of_the_run() {
     let asked = place.run("rm runs/r");
     assert!(place.path("runs/r").exists(), "without an answer nothing is deleted: {asked}");
     place.write("runs/mine.txt", "keep me");
-    place.ok("rm runs/r --yes");
-    assert!(!place.path("runs/r").exists());
+    place.write("runs/r/notes.txt", "keep me");
+    place.write("runs/r/store/notes.txt", "keep me");
+    let removed = place.ok("rm runs/r --yes").out;
+    assert!(removed.contains("runs/r/notes.txt") && removed.contains("runs/r/store/notes.txt"), "{removed}");
+    assert!(place.path("runs/r/notes.txt").exists() && place.path("runs/r/store/notes.txt").exists());
+    assert!(!place.path("runs/r/settings.toml").exists() && !place.path("runs/r/store/volume.mt").exists());
     assert!(place.path("runs/mine.txt").exists(), "nothing else goes");
 }
 

@@ -158,5 +158,15 @@ fn a_store_of_another_run_is_not_taken() {
     std::fs::rename(place.path("s2"), place.path("s")).expect("the store can be moved");
     let swapped = place.run("verify first");
     assert!(matches!(swapped.code, Some(2 | 4)), "another run's store is not read as this one's: {swapped}");
+    let uuid = |run: &str| {
+        let record: serde_json::Value = serde_json::from_str(&place.read(&format!("{run}/run.json"))).expect("JSON");
+        record["uuid"].as_str().expect("an id").to_owned()
+    };
+    let path = place.path("s").display().to_string();
+    for words in ["verify first", "inspect first", "export first --out o", "resume first", "rm first --yes"] {
+        place.refused(words, 2, &[&path, &uuid("first"), &uuid("third")]);
+    }
+    assert!(place.ok("ls .").out.contains("its store does not open"), "the list goes on");
+    assert!(place.path("s/volume.mt").exists(), "another run's store is not removed");
     place.ok(&format!("resume first --store {}={}", place.path("s").display(), place.path("old").display()));
 }

@@ -69,7 +69,8 @@ pub struct Train {
     /// Folder for pages [default: store in the run folder]
     #[arg(long, value_name = "DIR")]
     pub store: Vec<String>,
-    /// RAM of the whole process, e.g. 600MiB or auto: what is free, less a margin [default: auto; 64MiB without --model]
+    /// RAM of the whole process, e.g. 600MiB or auto: what is free, less a margin [default: auto; 64MiB without
+    /// --model]
     #[arg(long, value_name = "SIZE|auto")]
     pub ram: Option<String>,
     /// Optimizer steps of the run [default: 60 without --model; else one epoch]
@@ -90,13 +91,13 @@ pub struct Train {
     /// Tokens of a sequence [default: 512; 128 without --model]
     #[arg(long, value_name = "TOKENS")]
     pub seq_len: Option<String>,
-    /// Peak learning rate [default: 2e-5; 1e-3 without --model]
+    /// Peak learning rate [default: 2e-5; 2e-3 without --model]
     #[arg(long, value_name = "F")]
     pub lr: Option<String>,
     /// Learning rate after the warm-up: constant, linear or cosine [default: cosine]
     #[arg(long, value_name = "SHAPE")]
     pub lr_schedule: Option<String>,
-    /// Length of the warm-up, in steps or as a percentage of the run [default: 5%; 6 without --model]
+    /// Length of the warm-up, in steps or as a percentage of the run [default: 5%; 20 without --model]
     #[arg(long, value_name = "STEPS|PERCENT")]
     pub warmup: Option<String>,
     /// Floor of the learning rate as a share of its peak [default: 0.1]

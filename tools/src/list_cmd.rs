@@ -42,7 +42,11 @@ pub fn remove(args: &Remove) -> Result<u8, Failure> {
         println!("nothing removed");
         return Ok(0);
     }
-    println!("freed {}", human(remove_run(path)?));
+    let removed = remove_run(path)?;
+    println!("freed {}", human(removed.bytes));
+    for path in &removed.kept {
+        println!("kept {}, which is not the run's", path.display());
+    }
     Ok(0)
 }
 

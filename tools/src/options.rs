@@ -50,9 +50,9 @@ pub const CHOICES: [Choice; 30] = [
     choice("batch", Kind::Single, "4"),
     choice("micro-batch", Kind::Single, "auto"),
     with_built_in("seq-len", "512", "128"),
-    with_built_in("lr", "2e-5", "1e-3"),
+    with_built_in("lr", "2e-5", "2e-3"),
     choice("lr-schedule", Kind::Single, "cosine"),
-    with_built_in("warmup", "5%", "6"),
+    with_built_in("warmup", "5%", "20"),
     choice("min-lr-ratio", Kind::Single, "0.1"),
     choice("max-grad-norm", Kind::Single, "1"),
     choice("weight-decay", Kind::Single, "0.1"),
@@ -102,6 +102,21 @@ pub fn nearest(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_built_in_run_has_the_settings_chosen_for_its_model() {
+        use mt_trainer::default_model;
+        use mt_trainer::settings::Warmup;
+        let built_in = |name| find(name).and_then(|choice| choice.built_in.or(Some(choice.default))).unwrap();
+        assert_eq!(built_in("lr").parse(), Ok(default_model::LR));
+        let Warmup::Steps(warmup) = default_model::WARMUP else { panic!("a number of steps") };
+        assert_eq!(built_in("warmup").parse(), Ok(warmup));
+        assert_eq!(built_in("steps").parse(), Ok(default_model::STEPS));
+        assert_eq!(built_in("seq-len").parse(), Ok(default_model::SEQ_LEN));
+        assert_eq!(built_in("batch").parse(), Ok(default_model::BATCH));
+        assert_eq!(built_in("min-lr-ratio").parse(), Ok(default_model::MIN_LR_RATIO));
+        assert_eq!(built_in("ram"), format!("{}MiB", default_model::RAM >> 20));
+    }
 
     #[test]
     fn near_names_are_suggested() {

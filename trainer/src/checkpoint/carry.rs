@@ -24,6 +24,11 @@ const FILES: [&str; 11] = [
     "generation_config.json",
 ];
 
+/// Names of the files that `copy_files` knows.
+pub fn names_of_files() -> impl Iterator<Item = &'static str> {
+    FILES.into_iter()
+}
+
 /// Copies tokenizer, chat template and generation settings from one folder to another, durably; gives their names.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ pub mod source;
 pub mod stream;
 mod writer;
 
-pub use carry::copy_files;
+pub use carry::{copy_files, names_of_files};
 pub use dtype::Dtype;
 pub use export::{ExportDtype, ExportReport, ExportRequest, export};
 pub use import::{ImportReport, import};

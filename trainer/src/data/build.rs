@@ -67,8 +67,7 @@ pub fn build(options: &DataOptions, path: &Path) -> Result<Vec<String>> {
 fn unreachable_ids(tokenizer: &Tokenizer, vocab: u64) -> Vec<String> {
     match tokenizer.id_end() {
         end if end > vocab && !tokenizer.is_bytes() => vec![format!(
-            "the tokenizer has ids up to {}, the embedding only {vocab} rows; this data reaches none beyond",
-            end - 1
+            "the tokenizer has {end} ids, the embedding only {vocab} rows; this data reaches none beyond them"
         )],
         _ => Vec::new(),
     }

@@ -1,5 +1,5 @@
-//! The RAM of the whole process: what is in use already, the workspace of the computation, and the arena, which gets the
-//! rest. What does not fit is refused with a command that does.
+//! The RAM of the whole process: what is in use already, the workspace of the computation, and the arena, which gets
+//! the rest. What does not fit is refused with a command that does.
 
 use super::cadence;
 use super::command_line::CommandLine;
@@ -54,7 +54,8 @@ pub(super) struct Fitted {
 /// Plans the run within the budget.
 ///
 /// # Errors
-/// `DoesNotFit` with the bytes that are missing and commands that fit; a smaller micro-batch only if the run has none yet.
+/// `DoesNotFit` with the bytes that are missing and commands that fit; a smaller micro-batch only if the run has none
+/// yet.
 pub(super) fn fit(
     inputs: &Inputs,
     settings: &Settings,
@@ -91,8 +92,8 @@ impl Fit<'_> {
         }
     }
 
-    /// With commits: how often decides what is placed in RAM, and what is placed decides what a commit costs. Placing is
-    /// planned for a commit at every step first, then once more for the interval that this gives.
+    /// With commits: how often decides what is placed in RAM, and what is placed decides what a commit costs. Placing
+    /// is planned for a commit at every step first, then once more for the interval that this gives.
     fn durable(&self, shapes: &Shapes) -> Result<Fitted> {
         let every = match self.settings.checkpoint_every {
             Auto::Value(every) => every,

@@ -23,8 +23,8 @@ pub struct Export {
     pub max_shard_bytes: u64,
 }
 
-/// Writes a run's last commit as a model folder. Gives the commit's step and what was written. `progress` gets the bytes
-/// done and all bytes.
+/// Writes a run's last commit as a model folder. Gives the commit's step and what was written. `progress` gets the
+/// bytes done and all bytes.
 ///
 /// # Errors
 /// A run that has no commit or is in use; a folder that is in the way; I/O.

@@ -44,7 +44,8 @@ pub fn bytes_below(path: &Path) -> u64 {
     entries.flatten().map(|entry| bytes_below(&entry.path())).sum()
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// The path with something added to its name.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

@@ -1,5 +1,5 @@
-//! The folder of a run. It holds everything that a resume or an export needs, so that neither the model's folder nor the
-//! text is needed any more once the run has its first commit.
+//! The folder of a run. It holds everything that a resume or an export needs, so that neither the model's folder nor
+//! the text is needed any more once the run has its first commit.
 //!
 //! | file | what | written |
 //! | --- | --- | --- |
@@ -8,7 +8,7 @@
 //! | `model/` | `config.json` and, if there are any, the tokenizer's files | before the import |
 //! | `source.json` | where the weights came from, format of each tensor | before the import |
 //! | `tokens.bin` | the text as ids | before the import |
-//! | `run.json` | id of the run, which is its store's, and folders of the store | when the store exists |
+//! | `run.json` | id of the run, which is its store's; an accepted number of steps | when the store exists; by a resume |
 //! | `store/` | the pages, unless they are kept elsewhere | import, steps |
 //! | `metrics.jsonl` | a line a step | steps |
 
@@ -39,6 +39,10 @@ pub struct RunRecord {
     pub uuid: String,
     /// Version of the program that made the run.
     pub version: String,
+    /// Steps of the whole run that a resume accepted though the last commit's learning rates were for others; None once
+    /// they are the commit's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_steps: Option<u64>,
 }
 
 impl RunFolder {

@@ -1,4 +1,5 @@
-//! What a run computes on: configuration, tensors, data, length and learning rate, from the settings and the run folder.
+//! What a run computes on: configuration, tensors, data, length and learning rate, from the settings and the run
+//! folder.
 //!
 //! The folder is filled here step by step; each part is made again if it is missing, so that a start that was killed in
 //! between goes on where it was.

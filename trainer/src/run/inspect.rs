@@ -1,6 +1,6 @@
 //! Looking at a run without changing anything.
 
-use super::folder;
+use super::folder::{self, RunRecord};
 use super::metrics::{self, StepRecord};
 use super::note::Note;
 use super::store;
@@ -55,12 +55,21 @@ pub struct Inspection {
 /// Looks at a run.
 ///
 /// # Errors
-/// The path is no run, or its settings do not read.
+/// The path is no run, or its settings do not read; its store is another run's.
 pub fn inspect(run: &Path) -> Result<Inspection> {
+    let found = look(run)?;
+    if let Some(description) = &found.description {
+        store::check_identity(description, &found.stores, folder::record(run)?.as_ref())?;
+    }
+    Ok(found)
+}
+
+/// As `inspect`, but the store of another run counts as broken.
+pub(super) fn look(run: &Path) -> Result<Inspection> {
     folder::require(run)?;
     let settings = folder::settings(run)?;
     let stores = folder::stores(run, &settings);
-    let (standing, description, note) = standing(&settings, &stores);
+    let (standing, description, note) = standing(&settings, &stores, folder::record(run)?.as_ref());
     let store_bytes = store::bytes(&stores);
     let inside: u64 =
         stores.iter().filter(|store| store.starts_with(run)).map(|store| super::files::bytes_below(store)).sum();
@@ -77,7 +86,11 @@ pub fn inspect(run: &Path) -> Result<Inspection> {
     })
 }
 
-fn standing(settings: &Settings, stores: &[PathBuf]) -> (Standing, Option<Description>, Option<Note>) {
+fn standing(
+    settings: &Settings,
+    stores: &[PathBuf],
+    record: Option<&RunRecord>,
+) -> (Standing, Option<Description>, Option<Note>) {
     if settings.durability == Durability::None {
         return (Standing::NotKept, None, None);
     }
@@ -87,7 +100,8 @@ fn standing(settings: &Settings, stores: &[PathBuf]) -> (Standing, Option<Descri
         Err(EngineError::NoCommit { .. } | EngineError::NoStore { .. }) => return (Standing::NoCommit, None, None),
         Err(error) => return (Standing::Broken(error.to_string()), None, None),
     };
-    match store::note_of(&description, stores) {
+    let note = store::check_identity(&description, stores, record).and_then(|()| store::note_of(&description, stores));
+    match note {
         Ok(note) => {
             let standing = Standing::Committed { step: note.step, total_steps: note.total_steps };
             (standing, Some(description), Some(note))

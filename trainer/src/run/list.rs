@@ -1,9 +1,13 @@
 //! The runs in a folder, and removing one.
 
+use super::files;
 use super::folder::{self, RunFolder};
-use super::inspect::{Inspection, inspect};
+use super::inspect::{Inspection, look};
+use super::store;
+use crate::checkpoint::names_of_files;
 use crate::error::{Error, Result};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The runs directly in a folder, by name. A folder that does not read as a run is left out.
@@ -14,27 +18,88 @@ pub fn list(dir: &Path) -> Result<Vec<Inspection>> {
     let entries = fs::read_dir(dir).map_err(|source| Error::io(dir, "listing", source))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    Ok(paths.iter().filter(|path| folder::require(path).is_ok()).filter_map(|path| inspect(path).ok()).collect())
+    Ok(paths.iter().filter(|path| folder::require(path).is_ok()).filter_map(|path| look(path).ok()).collect())
 }
 
-/// Removes a run's folder and its store. Files in the store's folders that are not the store's stay. Returns the bytes
-/// freed.
+/// What a removal did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Removed {
+    /// Bytes freed on the volumes.
+    pub bytes: u64,
+    /// Files and folders in the run's folders that are not the run's: they stay.
+    pub kept: Vec<PathBuf>,
+}
+
+/// Removes a run's own files, its store, and the folders if nothing else is in them.
 ///
 /// # Errors
-/// The path is no run; a process works on it; I/O.
-pub fn remove(run: &Path) -> Result<u64> {
+/// The path is no run; a process works on it; its store is another run's; I/O.
+pub fn remove(run: &Path) -> Result<Removed> {
     folder::require(run)?;
     let folder = RunFolder::open(run)?;
     let stores = folder.stores(&folder.settings()?);
-    let mut freed = mt_engine::remove(&stores)?;
-    freed += super::files::bytes_below(folder.path());
+    // A store that does not describe itself can only be this run's: any other would have a commit.
+    if let Ok(description) = mt_engine::describe(&stores) {
+        store::check_identity(&description, &stores, folder.record()?.as_ref())?;
+    }
+    let mut bytes = mt_engine::remove(&stores)?;
+    let model = folder.model();
+    let of_model = names_of_files().chain(["config.json"]).map(|name| model.join(name));
+    let of_run = ["run.json", "source.json", "tokens.bin", "metrics.jsonl"].map(|name| folder.path().join(name));
     // The settings last: until then the folder is a run, and this can be done again.
     let settings = folder.path().join("settings.toml");
-    let entries = fs::read_dir(folder.path()).map_err(|source| Error::io(folder.path(), "listing", source))?;
-    for path in entries.flatten().map(|entry| entry.path()).filter(|path| *path != settings) {
-        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.map_err(|source| Error::io(&path, "removing", source))?;
+    for path in of_model.chain(of_run).chain([settings]) {
+        bytes += remove_file(&path)?;
+        bytes += remove_file(&files::with_suffix(&path, ".new"))?;
     }
-    fs::remove_dir_all(folder.path()).map_err(|source| Error::io(folder.path(), "removing", source))?;
-    Ok(freed)
+    let path = folder.path().to_owned();
+    drop(folder);
+    remove_file(&path.join("lock"))?;
+    let mut kept = Vec::new();
+    for dir in [&model, &path].into_iter().chain(&stores) {
+        // Fails where something else is in it, and then that is what is named.
+        if fs::remove_dir(dir).is_err() {
+            kept.extend(fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    kept.retain(|kept| *kept != model && !stores.contains(kept));
+    let _ = fs::remove_dir(&path);
+    Ok(Removed { bytes, kept })
+}
+
+/// Removes a file that may not be there; returns the bytes that it took.
+fn remove_file(path: &Path) -> Result<u64> {
+    let bytes = files::bytes_below(path);
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::io(path, "removing", source)),
+        _ => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_not_the_runs_stay_and_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        for name in ["model", "store", "mine"] {
+            fs::create_dir_all(run.join(name)).unwrap();
+        }
+        let settings = toml::to_string(&crate::run::tests::settings()).unwrap();
+        for (name, text) in [("settings.toml", settings.as_str()), ("metrics.jsonl", ""), ("model/config.json", "{}")] {
+            fs::write(run.join(name), text).unwrap();
+        }
+        let foreign = [run.join("mine/a"), run.join("store/b"), run.join("model/c"), run.join("d")];
+        for path in &foreign {
+            fs::write(path, "x").unwrap();
+        }
+        let removed = remove(&run).unwrap();
+        assert!(foreign.iter().all(|path| path.exists()));
+        assert!(!run.join("settings.toml").exists() && !run.join("model/config.json").exists());
+        let mut kept = removed.kept;
+        kept.sort();
+        assert_eq!(kept, [run.join("d"), run.join("mine"), run.join("model/c"), run.join("store/b")]);
+    }
 }

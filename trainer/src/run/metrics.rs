@@ -1,7 +1,7 @@
 //! `metrics.jsonl`: a line of JSON for each step.
 //!
-//! Invariant: when a commit of step N is durable, so are the lines up to N. Lines of later steps, and a last line that a
-//! crash tore, are cut off when the run resumes.
+//! Invariant: when a commit of step N is durable, so are the lines up to N. Lines of later steps, and a last line that
+//! a crash tore, are cut off when the run resumes.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};

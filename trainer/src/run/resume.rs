@@ -1,7 +1,7 @@
 //! A run that goes on: at its last commit, or from the beginning if it has none yet.
 
 use super::command_line::quoted;
-use super::folder::RunFolder;
+use super::folder::{RunFolder, RunRecord};
 use super::inputs::{self, Inputs};
 use super::note::{Note, NoteBase};
 use super::observer::{Event, Observer, Summary};
@@ -53,7 +53,11 @@ pub fn resume(run: &Path, changes: &Changes, process: &Process, observer: &mut d
     let model = inputs::kept_model(folder.path(), &settings)?
         .ok_or_else(|| Error::input(folder.path().display().to_string(), "model/config.json", "a file", "none"))?;
     let inputs = inputs::gather(&folder, &settings, model)?;
-    check(&folder, &settings, &inputs, &note, changes, process)?;
+    let record = folder.record()?;
+    check(&folder, record.as_ref(), &settings, &inputs, &note, changes, process)?;
+    if let Some(record) = record {
+        keep_accepted(&folder, record, &settings, &inputs, &note)?;
+    }
     folder.write_settings(&settings)?;
     if note.step >= inputs.total_steps {
         return Ok(Resumed::Finished(note.step));
@@ -117,21 +121,38 @@ fn apply(folder: &RunFolder, settings: &mut Settings, changes: &Changes) -> Resu
     Ok(())
 }
 
+/// Whether the total differs from the commit's so that the learning rates do.
+fn changes_rates(settings: &Settings, inputs: &Inputs, note: &Note) -> bool {
+    !inputs::learning_rate(settings, note.total_steps).same_rates(&inputs.lr)
+}
+
+/// Keeps that another total was accepted until a commit holds it: the process may end before its first one.
+fn keep_accepted(
+    folder: &RunFolder,
+    record: RunRecord,
+    settings: &Settings,
+    inputs: &Inputs,
+    note: &Note,
+) -> Result<()> {
+    let accepted_steps = changes_rates(settings, inputs, note).then_some(inputs.total_steps);
+    if record.accepted_steps == accepted_steps {
+        return Ok(());
+    }
+    folder.write_record(&RunRecord { accepted_steps, ..record })
+}
+
 /// Compares the commit with the run as it is now.
 fn check(
     folder: &RunFolder,
+    record: Option<&RunRecord>,
     settings: &Settings,
     inputs: &Inputs,
     note: &Note,
     changes: &Changes,
     process: &Process,
 ) -> Result<()> {
-    let run = match folder.record()? {
-        Some(record) => record.uuid,
-        None => note.run.clone(),
-    };
     let base = NoteBase {
-        run,
+        run: record.map_or(&note.run, |record| &record.uuid).clone(),
         total_steps: inputs.total_steps,
         tokens_digest: inputs.tokens_digest.clone(),
         settings: settings.clone(),
@@ -144,8 +165,9 @@ fn check(
     if inputs.total_steps < note.step {
         return Err(refuse(format!("at least {}, the steps already done", note.step), None));
     }
-    let before = inputs::learning_rate(settings, note.total_steps);
-    if !changes.allow_steps && !before.same_rates(&inputs.lr) {
+    let is_accepted =
+        changes.allow_steps || record.is_some_and(|record| record.accepted_steps == Some(inputs.total_steps));
+    if !is_accepted && changes_rates(settings, inputs, note) {
         let expected = format!("{}, since another total changes the learning rates", note.total_steps);
         let hint = format!("to accept that, run: {}", process.command.with("allow-change", "steps"));
         return Err(refuse(expected, Some(hint)));

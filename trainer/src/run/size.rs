@@ -1,6 +1,7 @@
 //! Sizes in bytes as people write them: `600MiB`, `2GB`, `1.5GiB`.
 //!
-//! KiB, MiB, GiB, TiB are powers of 1,024; kB, MB, GB, TB powers of 1,000; a bare number is bytes. Case does not matter.
+//! KiB, MiB, GiB, TiB are powers of 1,024; kB, MB, GB, TB powers of 1,000; a bare number is bytes. Case does not
+//! matter.
 
 const UNITS: [(&str, u64); 10] = [
     ("kib", 1 << 10),

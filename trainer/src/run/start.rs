@@ -8,7 +8,7 @@ use super::inputs::{Inputs, first_weights, source_record};
 use super::note::NoteBase;
 use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary};
 use super::sample;
-use super::session::{Session, Steps};
+use super::steps::{Steps, StepsDone};
 use super::{memory, metrics};
 use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, State};
 use crate::error::Result;
@@ -68,7 +68,8 @@ impl Placement {
 }
 
 impl Start<'_> {
-    /// Goes on to the end of the run or to a stop. `made` gets the store's folders as soon as this process has made them.
+    /// Goes on to the end of the run or to a stop. `made` gets the store's folders as soon as this process has made
+    /// them.
     pub fn run(&self, made: &mut Vec<PathBuf>, observer: &mut dyn Observer) -> Result<Summary> {
         self.check_export()?;
         let ram = Ram::measure(self.settings.ram);
@@ -85,18 +86,18 @@ impl Start<'_> {
         }
         let placement = Placement::of(&fitted);
         let manifest = &self.inputs.model.manifest;
-        let mut session = self.session(engine, fitted)?;
+        let mut steps = self.steps(engine, fitted)?;
         let cpu = Cpu::new(self.settings.threads as usize);
         if self.committed.is_none() {
-            let state = placement.state(session.trainer.engine(), manifest);
-            self.import(&state, &cpu, &session.notes, observer)?;
+            let state = placement.state(steps.trainer.engine(), manifest);
+            self.import(&state, &cpu, &steps.notes, observer)?;
         }
-        let steps = session.run(observer)?;
-        let sample = self.sample(&mut session, &steps)?;
-        let engine = session.trainer.into_engine();
-        self.export(&placement.state(&engine, manifest), &cpu, &steps, observer)?;
+        let done = steps.run(observer)?;
+        let sample = self.sample(&mut steps, &done)?;
+        let engine = steps.trainer.into_engine();
+        self.export(&placement.state(&engine, manifest), &cpu, &done, observer)?;
         engine.close()?;
-        let summary = self.summary(&steps, parts, sample);
+        let summary = self.summary(&done, parts, sample);
         observer.event(&Event::Ended(&summary));
         Ok(summary)
     }
@@ -109,11 +110,12 @@ impl Start<'_> {
         let engine = Engine::create(config, &fitted.prepared.regions)?;
         made.extend(stores);
         let uuid = engine.identity().uuid.to_string();
-        self.folder.write_record(&RunRecord { uuid, version: env!("CARGO_PKG_VERSION").to_owned() })?;
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        self.folder.write_record(&RunRecord { uuid, version, accepted_steps: None })?;
         Ok(engine)
     }
 
-    fn session(&self, engine: Engine, fitted: Fitted) -> Result<Session<'_>> {
+    fn steps(&self, engine: Engine, fitted: Fitted) -> Result<Steps<'_>> {
         let settings = self.settings;
         let notes = NoteBase {
             run: engine.identity().uuid.to_string(),
@@ -137,7 +139,7 @@ impl Start<'_> {
             hyper,
             self.committed.unwrap_or(0),
         )?;
-        Ok(Session {
+        Ok(Steps {
             folder: self.folder,
             inputs: self.inputs,
             trainer,
@@ -165,7 +167,7 @@ impl Start<'_> {
     }
 
     /// The model is written at the end, or at a stop where nothing else would be left of it.
-    fn export(&self, state: &State<'_>, cpu: &Cpu, steps: &Steps, observer: &mut dyn Observer) -> Result<()> {
+    fn export(&self, state: &State<'_>, cpu: &Cpu, steps: &StepsDone, observer: &mut dyn Observer) -> Result<()> {
         let Some(out) = &self.process.export else { return Ok(()) };
         if steps.ending == Ending::Stopped && self.settings.durability == Durability::Full {
             return Ok(());
@@ -177,7 +179,10 @@ impl Start<'_> {
             carry_from: self.folder.model(),
         };
         let record = source_record(self.folder.path())?;
-        checkpoint::export(state, &self.inputs.model.config, &record, &request, cpu, &mut |_, _| {})?;
+        let report = checkpoint::export(state, &self.inputs.model.config, &record, &request, cpu, &mut |_, _| {})?;
+        for notice in &report.notices {
+            observer.event(&Event::Notice(notice));
+        }
         observer.event(&Event::Exported(out));
         Ok(())
     }
@@ -191,11 +196,11 @@ impl Start<'_> {
     }
 
     /// Text of the built-in model, whose ids are bytes.
-    fn sample(&self, session: &mut Session<'_>, steps: &Steps) -> Result<Option<(String, String)>> {
-        if self.settings.model.is_some() || steps.ending != Ending::Done || steps.done == 0 {
+    fn sample(&self, steps: &mut Steps<'_>, done: &StepsDone) -> Result<Option<(String, String)>> {
+        if self.settings.model.is_some() || done.ending != Ending::Done || done.done == 0 {
             return Ok(None);
         }
-        sample::write(&mut session.trainer, self.inputs, self.settings.seed).map(Some)
+        sample::write(&mut steps.trainer, self.inputs, self.settings.seed).map(Some)
     }
 
     fn parts(&self, ram: &Ram, fitted: &Fitted) -> RamParts {
@@ -237,7 +242,7 @@ impl Start<'_> {
         }
     }
 
-    fn summary(&self, steps: &Steps, ram: RamParts, sample: Option<(String, String)>) -> Summary {
+    fn summary(&self, steps: &StepsDone, ram: RamParts, sample: Option<(String, String)>) -> Summary {
         let lines = metrics::read(&self.folder.metrics());
         let losses = lines.first().zip(lines.last()).map(|(first, last)| (first.loss, last.loss));
         Summary {

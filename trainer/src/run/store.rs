@@ -24,7 +24,10 @@ pub(super) fn last_note(run: &Path, stores: &[PathBuf], record: Option<&RunRecor
     // Metrics are begun after commit 0: with them, a store without a commit is not an import that was cut short.
     let had_commit = run.join("metrics.jsonl").exists();
     match mt_engine::describe(stores) {
-        Ok(description) => note_of(&description, stores).map(Some),
+        Ok(description) => {
+            check_identity(&description, stores, record)?;
+            note_of(&description, stores).map(Some)
+        }
         Err(mt_engine::Error::NoCommit { path }) if had_commit => {
             let what = "no superblock of a commit is left, though the run had commits".to_owned();
             Err(mt_engine::Error::Damaged { path, what }.into())
@@ -35,6 +38,23 @@ pub(super) fn last_note(run: &Path, stores: &[PathBuf], record: Option<&RunRecor
             Some(record) => Err(missing(run, &path, record)),
         },
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Refuses the store of another run.
+pub(super) fn check_identity(description: &Description, stores: &[PathBuf], record: Option<&RunRecord>) -> Result<()> {
+    let found = description.identity.uuid.to_string();
+    match record {
+        Some(record) if record.uuid != found => {
+            let place = stores.first().map_or(String::new(), |store| store.display().to_string());
+            Err(Error::input(
+                place,
+                "store",
+                format!("the store of run {}", record.uuid),
+                format!("that of run {found}"),
+            ))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -109,7 +129,7 @@ mod tests {
     fn store_without_a_commit_is_an_import_only_before_the_first_step() {
         let dir = tempfile::tempdir().unwrap();
         let stores = [dir.path().join("store")];
-        let record = RunRecord { uuid: "a".to_owned(), version: "1".to_owned() };
+        let record = RunRecord { uuid: "a".to_owned(), version: "1".to_owned(), accepted_steps: None };
         assert_eq!(last_note(dir.path(), &stores, None).unwrap(), None);
         assert!(last_note(dir.path(), &stores, Some(&record)).unwrap_err().to_string().contains("--store"));
 

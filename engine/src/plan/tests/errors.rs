@@ -81,9 +81,7 @@ fn only_the_host_tier_takes_leases() {
         let Node::Access(access) = &mut schedule.nodes[0] else { panic!("node 0 is an access") };
         access.tier = tier;
         let error = planned(&schedule, &shape(&regions), &budget(100)).unwrap_err();
-        assert!(
-            matches!(error, PlanError::DoesNotFit { tier: t, need, have: 0, .. } if t == tier && need == 4 * PAGE)
-        );
+        assert!(matches!(error, PlanError::DoesNotFit { tier: t, need, have: 0, .. } if t == tier && need == 4 * PAGE));
     }
 }
 

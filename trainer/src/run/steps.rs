@@ -15,12 +15,12 @@ use mt_engine::Stats;
 use std::time::Instant;
 
 /// One process's steps.
-pub(super) struct Session<'a> {
+pub(super) struct Steps<'a> {
     pub folder: &'a RunFolder,
     pub inputs: &'a Inputs,
     pub trainer: Trainer,
     pub notes: NoteBase,
-    /// Steps between commits; None: no commits.
+    /// StepsDone between commits; None: no commits.
     pub checkpoint_every: Option<u64>,
     /// Step after which to stop.
     pub stop_at: Option<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Session<'a> {
 
 /// What the steps of this process came to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Steps {
+pub(super) struct StepsDone {
     pub ending: Ending,
     pub done: u64,
     pub seconds: f64,
@@ -40,16 +40,16 @@ pub(super) struct Steps {
     pub last_loss: Option<f64>,
 }
 
-impl Session<'_> {
+impl Steps<'_> {
     /// Runs the steps that are left, applies the last update and commits.
     ///
     /// # Errors
     /// `Numeric` after committing the last good state, if it could be; those of the trainer.
-    pub fn run(&mut self, observer: &mut dyn Observer) -> Result<Steps> {
+    pub fn run(&mut self, observer: &mut dyn Observer) -> Result<StepsDone> {
         let first = self.trainer.completed_steps();
         let mut metrics = Metrics::open(&self.folder.metrics(), first)?;
         let begin = Instant::now();
-        let mut steps = Steps {
+        let mut steps = StepsDone {
             ending: Ending::Done,
             done: 0,
             seconds: 0.0,
@@ -143,8 +143,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A step's gradient was not finite. The state of the step before is complete and not touched yet, unless its update
-    /// is what failed: then the last commit stands. The error says which.
+    /// A step's gradient was not finite. The state of the step before is complete and not touched yet, unless its
+    /// update is what failed: then the last commit stands. The error says which.
     fn stop_at_numeric(&mut self, error: Error, metrics: &mut Metrics) -> Error {
         let Error::Numeric { step, what } = error else { return error };
         if self.checkpoint_every.is_none() {
