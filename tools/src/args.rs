@@ -24,8 +24,10 @@ pub struct Cli {
 pub enum Command {
     /// Train a model; without arguments a small one on built-in sentences
     #[command(after_help = "Every flag can stand in CONFIG.toml under its own name (batch = 8, no-shuffle = true, \
-        betas = [0.9, 0.95]). Flags win over the file; paths in the file are relative to it.\n\nExamples:\n  mt train\n  \
-        mt train --data notes.txt --steps 200\n  mt train --model SmolLM2-135M --data a.txt --data b.txt --ram 600MiB --epochs 1\n  \
+        betas = [0.9, 0.95]). Flags win over the file; paths in the file are relative to it.\n\nExamples:\n  \
+        mt train\n  \
+        mt train --data notes.txt --steps 200\n  \
+        mt train --model SmolLM2-135M --data a.txt --data b.txt --ram 600MiB --epochs 1\n  \
         mt train config.toml --lr 1e-4 --print-config")]
     Train(Box<Train>),
     /// Continue a run at its last commit, with the very same numbers as if it had never stopped
