@@ -8,7 +8,7 @@
 //! | `model/` | `config.json` and, if there are any, the tokenizer's files | before the import |
 //! | `source.json` | where the weights came from, format of each tensor | before the import |
 //! | `tokens.bin` | the text as ids | before the import |
-//! | `run.json` | id of the run, which is its store's; an accepted number of steps | when the store exists; by a resume |
+//! | `run.json` | id of the run, which is its store's; an accepted number of steps | with the store; by a resume |
 //! | `store/` | the pages, unless they are kept elsewhere | import, steps |
 //! | `metrics.jsonl` | a line a step | steps |
 

@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 /// Elements of the largest chunk.
 const CHUNK_ELEMENTS: usize = 1 << 20;
-/// Half the chunk must be predicted to take at most this share of the time: the prediction leaves out what each transfer
-/// costs the processor. SmolLM2-135M in 600 MiB took 1.27 times as long as in RAM with small chunks, 1.05 with large ones.
+/// Half the chunk must be predicted to take at most this share of the time: the prediction leaves out what each
+/// transfer costs the processor. SmolLM2-135M in 600 MiB took 1.27 times as long as in RAM with small chunks, 1.05 with
+/// large ones.
 const GAIN: f64 = 0.95;
 /// Multiplications and additions a second and thread that times are estimated with.
 const OPERATIONS_PER_S: f64 = 50e9;
