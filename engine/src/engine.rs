@@ -76,7 +76,7 @@ impl Engine {
         let arena = Arc::new(Arena::new(config.host_bytes)?);
         let waker = Waker::new().map_err(|e| Error::Uring { what: format!("no eventfd for the reactor: {e}") })?;
         let committed = crate::format::superblock::State::Committed == superblock.state;
-        let last = committed.then(|| (CommitId(superblock.commit), note));
+        let last = committed.then_some((CommitId(superblock.commit), note));
         let (handle, commands) = Handle::new(waker.clone(), last);
         let identity = Identity {
             uuid: uuid::Uuid::from_bytes(superblock.uuid),
