@@ -87,7 +87,7 @@ fn extents_are_disjoint_and_inside_the_reserved_space() {
                 }
                 let at = layout.extent(RegionId(index as u32), page, side).offset;
                 let end = at + u64::from(region.page_bytes);
-                assert!(at % BLOCK == 0);
+                assert!(at.is_multiple_of(BLOCK));
                 let limit = if region.kind == Kind::Scratch { layout.total_bytes } else { layout.reserved_bytes };
                 assert!(end <= limit);
                 taken.push((at, end));
