@@ -8,7 +8,7 @@ fn close(found: f64, expected: f64) {
 #[test]
 fn golden_rates() {
     let lr = LearningRate::new(0.001, LrSchedule::Cosine, Warmup::Steps(2), 0.1, 6);
-    let expected = [0.0005, 0.001, 0.000868198051533946, 0.00055, 0.000231801948466054, 0.0001];
+    let expected = [0.0005, 0.001, 0.0008681980515339464, 0.00055, 0.00023180194846605365, 0.0001];
     for (t, e) in (1..).zip(expected) {
         assert!((lr.at(t) - e).abs() <= 1e-15 * e, "step {t}: {:e}", lr.at(t));
     }
