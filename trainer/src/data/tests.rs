@@ -158,7 +158,7 @@ fn files_that_are_not_text_are_refused() {
 #[test]
 fn bytes_beyond_the_embedding_are_refused() {
     let place = Place::new();
-    let mut options = place.options(&[("a.txt", "ab\ncdé".as_bytes())]);
+    let mut options = place.options(&[("a.txt", "ab\ncd\u{e9}".as_bytes())]);
     options.vocab = 128;
     let text = refusal(&options);
     assert!(text.contains("a.txt: line 2, byte 5: expected a byte below 128") && text.contains("195"), "{text}");

@@ -17,23 +17,23 @@ pub(crate) fn tiny(pre_tokenizer: Value) -> Value {
         vocab.insert(token, json!(vocab.len()));
     }
     let merges = [
-        ("Ġ", "t"),
+        ("\u{120}", "t"),
         ("h", "e"),
-        ("Ġt", "he"),
+        ("\u{120}t", "he"),
         ("i", "n"),
-        ("Ġ", "a"),
-        ("Ġa", "n"),
-        ("Ġan", "d"),
-        ("Ċ", "Ċ"),
-        ("Ġ", "Ġ"),
+        ("\u{120}", "a"),
+        ("\u{120}a", "n"),
+        ("\u{120}an", "d"),
+        ("\u{10a}", "\u{10a}"),
+        ("\u{120}", "\u{120}"),
         ("o", "n"),
         ("1", "2"),
-        ("ĠĠ", "ĠĠ"),
+        ("\u{120}\u{120}", "\u{120}\u{120}"),
         ("s", "t"),
         ("e", "r"),
         ("'", "s"),
-        (".", "Ċ"),
-        ("č", "Ċ"),
+        (".", "\u{10a}"),
+        ("\u{10d}", "\u{10a}"),
     ];
     for (a, b) in merges {
         vocab.insert(format!("{a}{b}"), json!(vocab.len()));
@@ -72,8 +72,8 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 #[test]
 fn bytes_are_ids() {
     let t = Tokenizer::bytes();
-    assert_eq!(t.encode("aé").unwrap(), [97, 0xC3, 0xA9]);
-    assert_eq!(t.decode(&[97, 0xC3, 0xA9, 300]).unwrap(), "aé");
+    assert_eq!(t.encode("a\u{e9}").unwrap(), [97, 0xC3, 0xA9]);
+    assert_eq!(t.decode(&[97, 0xC3, 0xA9, 300]).unwrap(), "a\u{e9}");
     assert_eq!(t.decode(&[0xC3]).unwrap(), "\u{FFFD}");
     assert_eq!((t.eos(), t.id_end(), t.digest()), (None, 256, 0));
     // An id that is a byte does not close documents.
@@ -88,7 +88,7 @@ fn ids_are_those_without_special_tokens_and_text_comes_back() {
     json["post_processor"] = json!({"type": "TemplateProcessing", "single": bos, "pair": bos,
         "special_tokens": {"<bos>": {"id": "<bos>", "ids": [1], "tokens": ["<bos>"]}}});
     let t = parse(&json);
-    let text = "in the and\n\n<eos> the 'é'";
+    let text = "in the and\n\n<eos> the '\u{e9}'";
     let ids = t.encode(text).unwrap();
     let encoding = tokenizers::Tokenizer::from_bytes(json.to_string()).unwrap().encode(text, false).unwrap();
     assert_eq!(ids, encoding.get_ids());
