@@ -58,6 +58,12 @@ pub enum Backend {
 pub struct Config {
     /// One directory per volume. Empty: no disk tier, then every page of every region must be placed in RAM.
     pub volumes: Vec<PathBuf>,
+    /// Relative bandwidth of each volume, by which a new store's pages are dealt to them. Empty: measured when the
+    /// store is created. Without meaning for a store that exists.
+    pub volume_weights: Vec<f64>,
+    /// Bytes of a new store's region that go to one volume before the next one gets some: a multiple of 4,096. Default
+    /// 1 MiB.
+    pub stripe_bytes: u32,
     /// Bytes of the pinned arena. A hard bound.
     pub host_bytes: u64,
     /// Operations in flight per volume, 1 to 1,024. Default 64.
@@ -73,10 +79,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Defaults for one volume and a budget.
+    /// Defaults for these volumes and a budget.
     pub fn new(volumes: Vec<PathBuf>, host_bytes: u64) -> Config {
         Config {
             volumes,
+            volume_weights: Vec::new(),
+            stripe_bytes: 1 << 20,
             host_bytes,
             queue_depth: 64,
             transfer_bytes: 1 << 20,

@@ -4,7 +4,6 @@
 use crate::config::{Config, RegionSpec};
 use crate::engine::Identity;
 use crate::error::Error;
-use crate::format::FORMAT_VERSION;
 use crate::id::CommitId;
 use crate::store::Store;
 use std::path::PathBuf;
@@ -29,11 +28,6 @@ pub struct Description {
 /// `Io`.
 pub fn describe(volumes: &[PathBuf]) -> Result<Description, Error> {
     let store = Store::open(&Config::new(volumes.to_vec(), 0))?;
-    let identity = Identity {
-        uuid: uuid::Uuid::from_bytes(store.superblock.uuid),
-        format_version: FORMAT_VERSION,
-        ledger_read_bytes: store.superblock.ledger_read_bytes,
-        ledger_write_bytes: store.superblock.ledger_write_bytes,
-    };
+    let identity = Identity::of(&store.superblock);
     Ok(Description { identity, regions: store.regions, commit: CommitId(store.superblock.commit), note: store.note })
 }

@@ -4,7 +4,9 @@ use crate::arena::Arena;
 use crate::config::{Config, RegionSpec};
 use crate::core::{Command, Core, Parts, meta_bytes};
 use crate::error::Error;
-use crate::format::Layout;
+use crate::format::layout::Side;
+use crate::format::superblock::Moved;
+use crate::format::{Layout, Stripes, Superblock};
 use crate::id::{CommitId, RegionId, Run};
 use crate::io::Waker;
 use crate::io::file::VolumeFile;
@@ -19,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes of the arena that the store's own records take beside placed runs and window.
 pub fn record_bytes(regions: &[RegionSpec]) -> u64 {
-    meta_bytes(&Layout::new(regions))
+    meta_bytes(&Layout::new(regions, &Stripes::single()))
 }
 
 /// What identifies a store and its history; for people and tools.
@@ -29,10 +31,29 @@ pub struct Identity {
     pub uuid: uuid::Uuid,
     /// Version of the on-disk format.
     pub format_version: u32,
-    /// Bytes read over the store's life, up to the last commit at open.
-    pub ledger_read_bytes: u64,
-    /// Bytes written over the store's life, up to the last commit at open.
-    pub ledger_write_bytes: u64,
+    /// What each volume moved over the store's life, up to the last commit at open; the lead first.
+    pub ledger: Vec<VolumeLedger>,
+}
+
+/// Bytes that a volume moved over its store's life, commits included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VolumeLedger {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+impl Identity {
+    pub(crate) fn of(superblock: &Superblock) -> Identity {
+        let moved = &superblock.ledger[..usize::from(superblock.volumes)];
+        let ledger = |m: &Moved| VolumeLedger { read_bytes: m.read_bytes, write_bytes: m.write_bytes };
+        Identity {
+            uuid: uuid::Uuid::from_bytes(superblock.uuid),
+            format_version: crate::format::FORMAT_VERSION,
+            ledger: moved.iter().map(ledger).collect(),
+        }
+    }
 }
 
 /// A store that is open, with its arena and reactor thread. Dropping it stops the thread; what was not committed is
@@ -78,12 +99,7 @@ impl Engine {
         let committed = crate::format::superblock::State::Committed == superblock.state;
         let last = committed.then_some((CommitId(superblock.commit), note));
         let (handle, commands) = Handle::new(waker.clone(), last);
-        let identity = Identity {
-            uuid: uuid::Uuid::from_bytes(superblock.uuid),
-            format_version: crate::format::FORMAT_VERSION,
-            ledger_read_bytes: superblock.ledger_read_bytes,
-            ledger_write_bytes: superblock.ledger_write_bytes,
-        };
+        let identity = Identity::of(&superblock);
         let files = Arc::new(files);
         let (ready, is_ready) = crossbeam::channel::bounded(1);
         let thread = {
@@ -146,10 +162,12 @@ impl Engine {
             if !self.layout.contains(*run) {
                 return Err(Error::Misuse { what: format!("{run}: the store has no such run") });
             }
-            let extent = self.layout.extent(run.region, run.first, crate::format::layout::Side::First);
-            let file = self.files.get(extent.volume as usize);
-            let file = file.ok_or_else(|| Error::Misuse { what: format!("{run} streams, but there is no volume") })?;
-            file.reserve(extent.offset, self.layout.run_bytes(*run))?;
+            if self.files.is_empty() {
+                return Err(Error::Misuse { what: format!("{run} streams, but there is no volume") });
+            }
+            for (volume, offset, bytes) in self.layout.spans(*run, Side::First) {
+                self.files[usize::from(volume)].reserve(offset, bytes)?;
+            }
         }
         let (placed, placed_bytes) = (residency.placed.clone(), residency.placed_bytes);
         self.handle.place(Command::Place { placed, placed_bytes })

@@ -82,6 +82,13 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// A volume of the store is not in the directories given.
+    MissingVolume {
+        /// The store's lead, or the directory that should hold the volume.
+        path: PathBuf,
+        /// Which volume of which store.
+        what: String,
+    },
     /// The volume belongs to another store or has another place in this one.
     ForeignVolume {
         /// The directory.
@@ -191,6 +198,9 @@ impl fmt::Display for Error {
             Error::NoStore { path } => write!(f, "{}: no store here", path.display()),
             Error::NoCommit { path } => write!(f, "{}: the store has no commit yet", path.display()),
             Error::Exists { path } => write!(f, "{}: a store exists here already", path.display()),
+            Error::MissingVolume { path, what } => {
+                write!(f, "{}: a volume of the store is missing: {what}", path.display())
+            }
             Error::ForeignVolume { path, what } => write!(f, "{}: not this store's volume: {what}", path.display()),
             Error::DirectIo { path, what } => write!(f, "{}: direct I/O cannot be used: {what}", path.display()),
             Error::Uring { what } => write!(f, "io_uring cannot be used: {what}"),

@@ -48,6 +48,7 @@ pub mod io;
 pub mod lease;
 pub(crate) mod lock;
 pub mod plan;
+pub mod probe;
 pub mod profile;
 pub(crate) mod reactor;
 pub mod schedule;
@@ -56,7 +57,7 @@ pub mod store;
 
 pub use config::{Backend, Config, DirectIo, Kind, RegionSpec};
 pub use describe::{Description, describe};
-pub use engine::{Engine, Identity, Sweep, record_bytes};
+pub use engine::{Engine, Identity, Sweep, VolumeLedger, record_bytes};
 pub use error::{Error, PlanError};
 pub use id::{CommitId, DeviceId, Mode, RegionId, Run, Tier};
 pub use lease::{HostLease, HostLeaseMut};

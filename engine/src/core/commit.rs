@@ -11,7 +11,7 @@ use crate::core::runs::RunId;
 use crate::core::transfer::{Piece, Purpose};
 use crate::error::Error;
 use crate::format::checksum::page_checksum;
-use crate::format::superblock::State;
+use crate::format::superblock::{Ledger, State};
 use crate::format::{BLOCK, Layout, NOTE_BYTES_MAX, Superblock, block_round_up};
 use crate::id::{CommitId, RegionId, Run};
 use crate::io::{FrameMut, Io};
@@ -51,14 +51,15 @@ pub(crate) struct Commit {
     before: u64,
     to_flush: VecDeque<RunId>,
     flushing: Vec<RunId>,
-    /// Bytes read and written that the ledger has already.
-    ledger_seen: (u64, u64),
+    /// What the volumes had moved when the store was opened.
+    ledger_before: Ledger,
 }
 
 impl Commit {
     pub(crate) fn new(superblock: Superblock, arena_offset: u64) -> Commit {
         Commit {
             draft: superblock.clone(),
+            ledger_before: superblock.ledger,
             superblock,
             arena_offset,
             phase: Phase::Idle,
@@ -67,7 +68,6 @@ impl Commit {
             before: 0,
             to_flush: VecDeque::new(),
             flushing: Vec::new(),
-            ledger_seen: (0, 0),
         }
     }
 
@@ -224,9 +224,11 @@ impl<I: Io> Core<I> {
 
     fn commit_write_superblock(&mut self) {
         let arena = self.commit.arena_offset + self.layout.table_room;
-        self.commit.draft.ledger_read_bytes += self.stats.disk_read_bytes - self.commit.ledger_seen.0;
-        self.commit.draft.ledger_write_bytes += self.stats.disk_write_bytes - self.commit.ledger_seen.1;
-        self.commit.ledger_seen = (self.stats.disk_read_bytes, self.stats.disk_write_bytes);
+        self.commit.draft.ledger = self.commit.ledger_before;
+        for (total, moved) in self.commit.draft.ledger.iter_mut().zip(&self.moved) {
+            total.read_bytes += moved.read_bytes;
+            total.write_bytes += moved.write_bytes;
+        }
         let mut frame = FrameMut::new(arena, BLOCK as u32);
         self.commit.draft.encode(self.arena.slice_mut(&mut frame));
         self.commit.phase = Phase::WritingSuper;

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::format::layout::{Layout, Side};
 use crate::format::superblock::State;
 use crate::format::table::{SECOND, WRITTEN};
-use crate::format::{Entry, Superblock};
+use crate::format::{Entry, Stripes, Superblock};
 use crate::id::{Mode, RegionId, Run};
 use crate::io::memory::disk::Crash;
 use crate::io::memory::{Faults, MemoryIo, Settings};
@@ -93,8 +93,8 @@ fn make_plan(pages_bytes: u64) -> Arc<Plan> {
 /// A new store's image.
 fn fresh() -> Vec<u8> {
     let regions = regions();
-    let layout = Layout::new(&regions);
-    let mut image = vec![0xee; layout.total_bytes as usize];
+    let layout = Layout::new(&regions, &Stripes::single());
+    let mut image = vec![0xee; layout.total_bytes(0) as usize];
     for (offset, bytes) in first_records(&layout, &regions, &blank(&layout, &regions, [9; 16])) {
         image[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
     }
@@ -123,7 +123,7 @@ impl World {
     fn open(image: Vec<u8>, pages_bytes: u64, settings: Settings) -> World {
         let image = Image(image);
         let regions = regions();
-        let layout = Layout::new(&regions);
+        let layout = Layout::new(&regions, &Stripes::single());
         let (superblock, table, sweeps) = match look(&image).expect("superblocks") {
             Found::Store(superblock) => {
                 let Recovered { table, note, .. } = recover(&image, &superblock).expect("records");
@@ -429,7 +429,7 @@ fn damage_to_the_newest_records_is_reported_and_never_an_older_state() {
     assert!(world.run(3).is_ok());
     let image = world.core.io().volume(0).to_vec();
     let Ok(Found::Store(superblock)) = look(&Image(image.clone())) else { panic!("a commit") };
-    let layout = Layout::new(&regions());
+    let layout = Layout::new(&regions(), &Stripes::single());
     let mut damaged = image.clone();
     damaged[layout.table_offset(Superblock::slot(superblock.commit)) as usize] ^= 1;
     assert!(matches!(recover(&Image(damaged), &superblock), Err(Error::Damaged { .. })));

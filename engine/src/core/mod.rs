@@ -27,6 +27,7 @@ mod writeback;
 use crate::arena::Arena;
 use crate::config::RegionSpec;
 use crate::error::Error;
+use crate::format::superblock::Ledger;
 use crate::format::{Entry, Layout};
 use crate::id::CommitId;
 use crate::io::{Completion, Io, Op, OpId};
@@ -128,6 +129,8 @@ pub(crate) struct Core<I> {
     completions: Vec<Completion>,
     events: VecDeque<Event>,
     stats: Stats,
+    /// Since open.
+    moved: Ledger,
     poison: Option<String>,
 }
 
@@ -155,6 +158,7 @@ impl<I: Io> Core<I> {
             completions: Vec::new(),
             events: VecDeque::new(),
             stats: Stats::default(),
+            moved: Ledger::default(),
             poison: None,
         }
     }
@@ -289,6 +293,11 @@ impl<I: Io> Core<I> {
         let left = transfer.piece.bytes - transfer.done;
         assert!(moved <= left, "the system moved {moved} bytes where {left} were asked for");
         self.stats.count(transfer.purpose, moved);
+        let volume = &mut self.moved[usize::from(transfer.piece.volume)];
+        match op {
+            Op::Read { .. } => volume.read_bytes += u64::from(moved),
+            _ => volume.write_bytes += u64::from(moved),
+        }
         let whole = if moved == left { moved } else { moved - moved % crate::format::BLOCK as u32 };
         transfer.done += whole;
         transfer.stalls = if whole > 0 { 0 } else { transfer.stalls + 1 };

@@ -1,9 +1,10 @@
 //! Where everything lies on the volumes: pure arithmetic over the catalogue.
 //!
-//! Pages are numbered through all regions (*global page*). Extents of a region are contiguous in page order, so
-//! neighbouring pages of a run are one transfer. With one volume, volume 0 holds everything; the types carry the volume
-//! for striping.
+//! Pages are numbered through all regions (*global page*). A region's extents on a volume are contiguous in page
+//! order, so neighbouring pages of a stripe are one transfer. Volume 0, the lead, holds the store's records before its
+//! extents; the others begin with superblocks that identify them.
 
+use super::stripes::Stripes;
 use super::{BLOCK, NOTE_BYTES_MAX, block_round_up, catalogue, superblock::SUPERBLOCK_AREA_BYTES, table::ENTRY_BYTES};
 use crate::config::{Kind, RegionSpec};
 use crate::id::{RegionId, Run};
@@ -37,8 +38,21 @@ struct Area {
     page_bytes: u32,
     pages: u32,
     kind: Kind,
-    /// Offset of the first extents, and of the second (equal unless checkpointed).
-    offset: [u64; 2],
+    /// On each volume the offset of the first extents, and of the second (equal unless checkpointed).
+    offset: Vec<[u64; 2]>,
+}
+
+impl Area {
+    /// Takes the region's extents from where each volume's free part begins.
+    fn take_space(&mut self, stripes: &Stripes, next: &mut [u64]) {
+        for (volume, next) in next.iter_mut().enumerate() {
+            let pages = stripes.pages_on(volume as u16, self.pages, self.page_bytes);
+            let bytes = u64::from(pages) * u64::from(self.page_bytes);
+            let second = if self.kind == Kind::Checkpointed { *next + bytes } else { *next };
+            self.offset[volume] = [*next, second];
+            *next = second + bytes;
+        }
+    }
 }
 
 /// Offsets of a store's parts.
@@ -57,47 +71,40 @@ pub(crate) struct Layout {
     table_offset: u64,
     /// Bytes of one table slot: entries and note, each rounded up to blocks.
     pub(crate) table_room: u64,
-    /// Bytes that are reserved when the store is created; scratch extents follow.
-    pub(crate) reserved_bytes: u64,
-    /// Bytes including all scratch extents.
-    pub(crate) total_bytes: u64,
+    stripes: Stripes,
+    /// Per volume: bytes that are reserved when the store is created; scratch extents follow.
+    reserved_bytes: Vec<u64>,
+    /// Per volume: bytes including all scratch extents.
+    total_bytes: Vec<u64>,
 }
 
 impl Layout {
-    /// The layout of a store with these regions.
-    pub(crate) fn new(regions: &[RegionSpec]) -> Layout {
-        let catalogue_bytes = catalogue::encode(regions).len() as u64;
+    /// The layout of a store with these regions, dealt to volumes in this pattern.
+    pub(crate) fn new(regions: &[RegionSpec], stripes: &Stripes) -> Layout {
+        let catalogue_bytes = catalogue::encode(regions, stripes).len() as u64;
         let catalogue_room = block_round_up(catalogue_bytes);
         let pages: u32 = regions.iter().map(|r| r.pages).sum();
         let table_bytes = u64::from(pages) * ENTRY_BYTES;
         let table_room = block_round_up(table_bytes) + NOTE_BYTES_MAX;
         let table_offset = SUPERBLOCK_AREA_BYTES + 2 * catalogue_room;
-        let mut next = table_offset + 2 * table_room;
+        let volumes = usize::from(stripes.volumes());
+        let mut next = vec![SUPERBLOCK_AREA_BYTES; volumes];
+        next[0] = table_offset + 2 * table_room;
         let mut areas = Vec::with_capacity(regions.len());
         let mut first_page = 0;
         for region in regions {
-            areas.push(Area {
-                first_page,
-                page_bytes: region.page_bytes,
-                pages: region.pages,
-                kind: region.kind,
-                offset: [0; 2],
-            });
+            let (page_bytes, pages, kind) = (region.page_bytes, region.pages, region.kind);
+            areas.push(Area { first_page, page_bytes, pages, kind, offset: vec![[0; 2]; volumes] });
             first_page += region.pages;
         }
-        for (area, region) in areas.iter_mut().zip(regions).filter(|(_, r)| r.kind != Kind::Scratch) {
-            area.offset = [next, next];
-            next += region.bytes();
-            if region.kind == Kind::Checkpointed {
-                area.offset[1] = next;
-                next += region.bytes();
+        let mut give = |areas: &mut [Area], scratch: bool| {
+            for area in areas.iter_mut().filter(|a| (a.kind == Kind::Scratch) == scratch) {
+                area.take_space(stripes, &mut next);
             }
-        }
-        let reserved_bytes = next;
-        for (area, region) in areas.iter_mut().zip(regions).filter(|(_, r)| r.kind == Kind::Scratch) {
-            area.offset = [next, next];
-            next += region.bytes();
-        }
+            next.clone()
+        };
+        let reserved_bytes = give(&mut areas, false);
+        let total_bytes = give(&mut areas, true);
         Layout {
             areas,
             pages,
@@ -107,9 +114,30 @@ impl Layout {
             table_bytes,
             table_offset,
             table_room,
+            stripes: stripes.clone(),
             reserved_bytes,
-            total_bytes: next,
+            total_bytes,
         }
+    }
+
+    /// Number of volumes.
+    pub(crate) fn volumes(&self) -> u16 {
+        self.stripes.volumes()
+    }
+
+    /// The pattern by which pages are dealt to volumes.
+    pub(crate) fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    /// Bytes of a volume that are reserved when the store is created.
+    pub(crate) fn reserved_bytes(&self, volume: u16) -> u64 {
+        self.reserved_bytes[usize::from(volume)]
+    }
+
+    /// Bytes of a volume including all scratch extents, which follow the reserved ones.
+    pub(crate) fn total_bytes(&self, volume: u16) -> u64 {
+        self.total_bytes[usize::from(volume)]
     }
 
     /// Offset of a table slot on the lead.
@@ -161,7 +189,27 @@ impl Layout {
     /// Where a page's extent lies.
     pub(crate) fn extent(&self, region: RegionId, page: u32, side: Side) -> Extent {
         let area = &self.areas[region.0 as usize];
-        let base = area.offset[if side == Side::First { 0 } else { 1 }];
-        Extent { volume: 0, offset: base + u64::from(page) * u64::from(area.page_bytes) }
+        let (volume, place) = self.stripes.locate(page, area.page_bytes);
+        let base = area.offset[usize::from(volume)][if side == Side::First { 0 } else { 1 }];
+        Extent { volume, offset: base + u64::from(place) * u64::from(area.page_bytes) }
+    }
+
+    /// The run's extents as volume, offset and bytes, neighbours on a volume joined.
+    pub(crate) fn spans(&self, run: Run, side: Side) -> Vec<(u16, u64, u64)> {
+        let page_bytes = u64::from(self.page_bytes(run.region));
+        let mut ends: Vec<Option<usize>> = vec![None; usize::from(self.volumes())];
+        let mut spans: Vec<(u16, u64, u64)> = Vec::new();
+        for page in run.first..run.end() {
+            let extent = self.extent(run.region, page, side);
+            // On one volume a run's pages follow each other without gaps.
+            match ends[usize::from(extent.volume)] {
+                Some(index) => spans[index].2 += page_bytes,
+                None => {
+                    ends[usize::from(extent.volume)] = Some(spans.len());
+                    spans.push((extent.volume, extent.offset, page_bytes));
+                }
+            }
+        }
+        spans
     }
 }

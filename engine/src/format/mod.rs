@@ -6,10 +6,12 @@
 pub(crate) mod catalogue;
 pub mod checksum;
 pub(crate) mod layout;
+pub(crate) mod stripes;
 pub(crate) mod superblock;
 pub(crate) mod table;
 
 pub(crate) use layout::Layout;
+pub(crate) use stripes::Stripes;
 pub(crate) use superblock::Superblock;
 pub(crate) use table::Entry;
 

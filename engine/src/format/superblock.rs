@@ -4,6 +4,7 @@
 //! 2, so a torn write leaves the commit before it intact; the copy survives the loss of a sector. Volumes other than
 //! the lead hold the superblock of creation only: it identifies them.
 
+use super::stripes::VOLUMES_MAX;
 use super::{BLOCK, FORMAT_VERSION};
 use crate::format::checksum::page_checksum;
 use bytemuck::{Pod, Zeroable};
@@ -25,6 +26,17 @@ pub(crate) enum State {
     Committed,
 }
 
+/// Bytes that a volume moved.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Pod, Zeroable)]
+pub(crate) struct Moved {
+    pub(crate) read_bytes: u64,
+    pub(crate) write_bytes: u64,
+}
+
+/// What each volume moved over the store's life, commits included.
+pub(crate) type Ledger = [Moved; VOLUMES_MAX];
+
 /// A decoded superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Superblock {
@@ -39,9 +51,8 @@ pub(crate) struct Superblock {
     pub(crate) table_checksum: u64,
     pub(crate) note_bytes: u32,
     pub(crate) note_checksum: u64,
-    /// Bytes read and written over the store's life, commits included.
-    pub(crate) ledger_read_bytes: u64,
-    pub(crate) ledger_write_bytes: u64,
+    /// Up to this commit.
+    pub(crate) ledger: Ledger,
 }
 
 /// Why a block is not a superblock.
@@ -72,13 +83,12 @@ struct Record {
     note_checksum: u64,
     note_bytes: u32,
     zero: u32,
-    ledger_read_bytes: u64,
-    ledger_write_bytes: u64,
+    ledger: Ledger,
 }
 
 const RECORD_BYTES: usize = size_of::<Record>();
 const CHECKSUM_AT: usize = BLOCK as usize - 8;
-const _: () = assert!(RECORD_BYTES == 104 && RECORD_BYTES <= CHECKSUM_AT);
+const _: () = assert!(RECORD_BYTES == 88 + 16 * VOLUMES_MAX && RECORD_BYTES <= CHECKSUM_AT);
 
 impl Superblock {
     /// The slot a commit is written to: 0 or 1. Page table slots follow the same rule.
@@ -105,8 +115,7 @@ impl Superblock {
             note_checksum: self.note_checksum,
             note_bytes: self.note_bytes,
             zero: 0,
-            ledger_read_bytes: self.ledger_read_bytes,
-            ledger_write_bytes: self.ledger_write_bytes,
+            ledger: self.ledger,
         };
         block[..RECORD_BYTES].copy_from_slice(bytemuck::bytes_of(&record));
         let sum = page_checksum(&block[..CHECKSUM_AT]);
@@ -139,8 +148,7 @@ impl Superblock {
             table_checksum: record.table_checksum,
             note_bytes: record.note_bytes,
             note_checksum: record.note_checksum,
-            ledger_read_bytes: record.ledger_read_bytes,
-            ledger_write_bytes: record.ledger_write_bytes,
+            ledger: record.ledger,
         })
     }
 }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::config::{Kind, RegionSpec};
 use crate::format::layout::Side;
-use crate::format::superblock::{Reject, State};
-use crate::id::RegionId;
+use crate::format::superblock::{Moved, Reject, State};
+use crate::id::{RegionId, Run};
 
 fn regions() -> Vec<RegionSpec> {
     let spec = |name: &str, page_bytes, pages, kind| RegionSpec { name: name.into(), page_bytes, pages, kind };
@@ -27,8 +27,7 @@ fn superblock() -> Superblock {
         table_checksum: 3,
         note_bytes: 4,
         note_checksum: 5,
-        ledger_read_bytes: 6,
-        ledger_write_bytes: 7,
+        ledger: std::array::from_fn(|v| Moved { read_bytes: v as u64, write_bytes: 100 + v as u64 }),
     }
 }
 
@@ -55,8 +54,9 @@ fn a_newer_superblock_is_named_as_such() {
 
 #[test]
 fn a_catalogue_survives_the_round_trip_and_bad_ones_are_refused() {
-    let bytes = catalogue::encode(&regions());
-    assert_eq!(catalogue::decode(&bytes), Ok(regions()));
+    let stripes = Stripes::with_shares(8192, &[2.0, 1.0]);
+    let bytes = catalogue::encode(&regions(), &stripes);
+    assert_eq!(catalogue::decode(&bytes), Ok((regions(), stripes)));
     for length in 0..bytes.len() {
         assert!(catalogue::decode(&bytes[..length]).is_err());
     }
@@ -77,31 +77,58 @@ fn a_table_with_unknown_flags_or_a_torn_entry_is_refused() {
 
 #[test]
 fn extents_are_disjoint_and_inside_the_reserved_space() {
-    let layout = Layout::new(&regions());
-    let mut taken = vec![(0, layout.table_offset(1) + layout.table_room)];
-    for (index, region) in regions().iter().enumerate() {
-        for page in 0..region.pages {
-            for side in [Side::First, Side::Second] {
-                if side == Side::Second && region.kind != Kind::Checkpointed {
-                    continue;
+    for shares in [vec![1.0], vec![1.0, 1.0], vec![2.0, 1.0, 1.0]] {
+        let layout = Layout::new(&regions(), &Stripes::with_shares(8192, &shares));
+        let mut taken = vec![(0, 0, layout.table_offset(1) + layout.table_room)];
+        taken.extend((1..layout.volumes()).map(|v| (v, 0, superblock::SUPERBLOCK_AREA_BYTES)));
+        for (index, region) in regions().iter().enumerate() {
+            for page in 0..region.pages {
+                for side in [Side::First, Side::Second] {
+                    if side == Side::Second && region.kind != Kind::Checkpointed {
+                        continue;
+                    }
+                    let at = layout.extent(RegionId(index as u32), page, side);
+                    let end = at.offset + u64::from(region.page_bytes);
+                    assert!(at.offset.is_multiple_of(BLOCK));
+                    let scratch = region.kind == Kind::Scratch;
+                    let limits = (layout.reserved_bytes(at.volume), layout.total_bytes(at.volume));
+                    assert!(end <= if scratch { limits.1 } else { limits.0 });
+                    assert!(!scratch || at.offset >= limits.0);
+                    taken.push((at.volume, at.offset, end));
                 }
-                let at = layout.extent(RegionId(index as u32), page, side).offset;
-                let end = at + u64::from(region.page_bytes);
-                assert!(at.is_multiple_of(BLOCK));
-                let limit = if region.kind == Kind::Scratch { layout.total_bytes } else { layout.reserved_bytes };
-                assert!(end <= limit);
-                taken.push((at, end));
+            }
+        }
+        taken.sort_unstable();
+        assert!(taken.windows(2).all(|w| w[0].0 < w[1].0 || w[0].2 == w[1].1), "extents overlap or leave gaps");
+        for volume in 0..layout.volumes() {
+            let last = taken.iter().filter(|t| t.0 == volume).map(|t| t.2).max();
+            assert_eq!(last, Some(layout.total_bytes(volume)));
+        }
+    }
+}
+
+#[test]
+fn spans_of_a_run_cover_its_extents() {
+    let layout = Layout::new(&regions(), &Stripes::with_shares(8192, &[2.0, 1.0]));
+    for first in 0..7 {
+        for count in 1..=7 - first {
+            let run = Run { region: RegionId(0), first, count };
+            for side in [Side::First, Side::Second] {
+                let spans = layout.spans(run, side);
+                let inside = |page: u32| {
+                    let at = layout.extent(RegionId(0), page, side);
+                    spans.iter().any(|s| s.0 == at.volume && s.1 <= at.offset && at.offset + 4096 <= s.1 + s.2)
+                };
+                assert!((first..first + count).all(inside));
+                assert_eq!(spans.iter().map(|s| s.2).sum::<u64>(), u64::from(count) * 4096);
             }
         }
     }
-    taken.sort_unstable();
-    assert!(taken.windows(2).all(|w| w[0].1 <= w[1].0), "extents overlap");
-    assert_eq!(taken.last().map(|e| e.1), Some(layout.total_bytes));
 }
 
 #[test]
 fn global_pages_go_both_ways() {
-    let layout = Layout::new(&regions());
+    let layout = Layout::new(&regions(), &Stripes::single());
     for global in 0..layout.pages {
         let (region, page) = layout.local_page(global);
         assert_eq!(layout.global_page(region, page), global);

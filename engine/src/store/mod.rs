@@ -1,21 +1,24 @@
 //! A store's files: made, opened and recognised. Plain reads and writes before any backend runs.
 //!
-//! `recover` reads what is there; this file makes, opens and removes.
+//! `recover` reads what one volume holds, `volumes` fits several together, `share` decides how much each gets; this
+//! file makes, opens and removes.
 //!
-//! A creation that did not finish leaves a file without a committed superblock: it is no store yet, and a new creation
+//! A creation that did not finish leaves files without a committed superblock: it is no store yet, and a new creation
 //! may replace it. Anything else that is there is never replaced.
 
-use crate::config::{Config, RegionSpec};
+use crate::config::{Config, DirectIo, RegionSpec};
 use crate::error::Error;
 use crate::format::checksum::page_checksum;
-use crate::format::superblock::State;
-use crate::format::{BLOCK, Entry, Layout, Superblock, catalogue};
+use crate::format::superblock::{SUPERBLOCK_AREA_BYTES, State};
+use crate::format::{BLOCK, Entry, Layout, Stripes, Superblock, catalogue};
 use crate::io::file::VolumeFile;
 use crate::lock::Lock;
 use recover::Found;
 use std::path::{Path, PathBuf};
 
 pub(crate) mod recover;
+mod share;
+mod volumes;
 
 /// Name of a volume's file.
 const FILE_NAME: &str = "volume.mt";
@@ -23,7 +26,9 @@ const FILE_NAME: &str = "volume.mt";
 /// An open store, before an engine runs on it.
 pub(crate) struct Store {
     pub(crate) locks: Vec<Lock>,
+    /// In the order of the volumes, the lead first.
     pub(crate) files: Vec<VolumeFile>,
+    /// The lead's.
     pub(crate) superblock: Superblock,
     pub(crate) regions: Vec<RegionSpec>,
     pub(crate) layout: Layout,
@@ -32,74 +37,92 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes a store: reserves its space, writes catalogue and superblock, syncs.
+    /// Makes a store: measures its volumes if there are several, reserves their space, writes catalogue and
+    /// superblocks, syncs. The first directory becomes the lead.
     pub(crate) fn create(config: &Config, regions: &[RegionSpec]) -> Result<Store, Error> {
-        check_regions(regions)?;
-        let layout = Layout::new(regions);
+        catalogue::check_all(regions).map_err(|what| Error::Config { what })?;
+        let dirs = &config.volumes;
+        for dir in dirs {
+            std::fs::create_dir_all(dir).map_err(|e| io_error("creating the directory", dir, e))?;
+        }
+        volumes::check_distinct(dirs)?;
+        let locks = dirs.iter().map(|dir| Lock::take(dir)).collect::<Result<Vec<_>, _>>()?;
+        let found = dirs.iter().map(|dir| look(dir)).collect::<Result<Vec<_>, _>>()?;
+        for dir in volumes::leftovers(dirs, &found)? {
+            remove_file(dir)?;
+        }
+        let stripes = if dirs.len() < 2 { Stripes::single() } else { share::choose(config, regions)? };
+        let layout = Layout::new(regions, &stripes);
+        let superblock = blank(&layout, regions, uuid::Uuid::new_v4().into_bytes());
         let mut store = Store {
-            locks: Vec::new(),
+            locks,
             files: Vec::new(),
-            superblock: blank(&layout, regions, uuid::Uuid::new_v4().into_bytes()),
+            superblock,
             regions: regions.to_vec(),
             layout,
             table: Vec::new(),
             note: Vec::new(),
         };
-        let Some(dir) = lead(config)? else {
-            return Ok(store);
-        };
-        std::fs::create_dir_all(dir).map_err(|e| io_error("creating the directory", dir, e))?;
-        store.locks.push(Lock::take(dir)?);
-        match look(dir)? {
-            Found::Nothing => {}
-            Found::Unfinished => remove_file(dir)?,
-            Found::Store(_) => return Err(Error::Exists { path: dir.to_path_buf() }),
-        }
-        match store.write_first_records(config, dir) {
-            Ok(file) => store.files.push(file),
-            Err(error) => {
+        if let Err(error) = store.make_files(dirs, config.direct_io) {
+            for dir in dirs {
                 // The directory is as before; the reason is worth more than a failure to clean up.
                 let _ = remove_file(dir);
-                return Err(error);
             }
+            return Err(error);
         }
         Ok(store)
     }
 
-    fn write_first_records(&self, config: &Config, dir: &Path) -> Result<VolumeFile, Error> {
-        let file = VolumeFile::create(dir, FILE_NAME, config.direct_io)?;
-        file.reserve(0, self.layout.reserved_bytes)?;
-        let records = first_records(&self.layout, &self.regions, &self.superblock);
-        let (superblocks, others): (Vec<_>, Vec<_>) = records.into_iter().partition(|(offset, _)| *offset < 4 * BLOCK);
-        // The superblocks last: until they are there the file is an unfinished creation.
-        for (offset, bytes) in others {
-            file.write_at(offset, &bytes)?;
+    /// Reserves everything, then writes: the superblocks after all other records, and the lead's before those of the
+    /// others, so that a volume that names a store can be recognised by a lead that names it too.
+    fn make_files(&mut self, dirs: &[PathBuf], direct: DirectIo) -> Result<(), Error> {
+        for (dir, volume) in dirs.iter().zip(0..) {
+            let file = VolumeFile::create(dir, FILE_NAME, direct)?;
+            file.reserve(0, self.layout.reserved_bytes(volume))?;
+            self.files.push(file);
         }
-        file.sync()?;
-        for (offset, bytes) in superblocks {
-            file.write_at(offset, &bytes)?;
+        for (file, volume) in self.files.iter().zip(0..) {
+            let superblock = Superblock { volume, ..self.superblock.clone() };
+            let records = first_records(&self.layout, &self.regions, &superblock);
+            let is_superblock = |(offset, _): &(u64, Vec<u8>)| *offset < SUPERBLOCK_AREA_BYTES;
+            let (superblocks, others): (Vec<_>, Vec<_>) = records.into_iter().partition(is_superblock);
+            for part in [others, superblocks] {
+                for (offset, bytes) in part {
+                    file.write_at(offset, &bytes)?;
+                }
+                file.sync()?;
+            }
         }
-        file.sync()?;
-        Ok(file)
+        Ok(())
     }
 
-    /// Opens a store at its last commit.
+    /// Opens a store at its last commit. The directories may come in any order.
     pub(crate) fn open(config: &Config) -> Result<Store, Error> {
-        let dir = lead(config)?.ok_or_else(|| Error::Config { what: "volumes: expected one, found none".into() })?;
-        if !dir.is_dir() {
-            return Err(Error::NoStore { path: dir.to_path_buf() });
+        let dirs = &config.volumes;
+        if dirs.is_empty() {
+            return Err(Error::Config { what: "volumes: expected at least one, found none".into() });
         }
-        let lock = Lock::take(dir)?;
-        let superblock = match look(dir)? {
-            Found::Nothing => return Err(Error::NoStore { path: dir.to_path_buf() }),
-            Found::Unfinished => return Err(Error::NoCommit { path: dir.to_path_buf() }),
-            Found::Store(superblock) => *superblock,
-        };
-        let file = VolumeFile::open(dir, FILE_NAME, config.direct_io)?;
-        let recover::Recovered { regions, layout, table, note } = recover::recover(&file, &superblock)?;
-        // Scratch of an earlier process is void; its space goes back until a plan needs it.
-        file.punch(layout.reserved_bytes, layout.total_bytes - layout.reserved_bytes)?;
-        Ok(Store { locks: vec![lock], files: vec![file], superblock, regions, layout, table, note })
+        if let Some(dir) = dirs.iter().find(|dir| !dir.is_dir()) {
+            return Err(Error::NoStore { path: dir.clone() });
+        }
+        volumes::check_distinct(dirs)?;
+        let locks = dirs.iter().map(|dir| Lock::take(dir)).collect::<Result<Vec<_>, _>>()?;
+        let found = dirs.iter().map(|dir| look(dir)).collect::<Result<Vec<_>, _>>()?;
+        let (order, superblock) = volumes::arrange(dirs, &found)?;
+        let open = |index: &usize| VolumeFile::open(&dirs[*index], FILE_NAME, config.direct_io);
+        let files = order.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let recover::Recovered { regions, layout, table, note } = recover::recover(&files[0], &superblock)?;
+        for (file, volume) in files.iter().zip(0..) {
+            let (reserved, total) = (layout.reserved_bytes(volume), layout.total_bytes(volume));
+            let length = file.len()?;
+            if length < reserved {
+                let what = format!("the file is cut short: expected at least {reserved} bytes, found {length}");
+                return Err(Error::Damaged { path: file.path().to_path_buf(), what });
+            }
+            // Scratch of an earlier process is void; its space goes back until a plan needs it.
+            file.punch(reserved, total - reserved)?;
+        }
+        Ok(Store { locks, files, superblock, regions, layout, table, note })
     }
 }
 
@@ -124,49 +147,24 @@ pub fn remove(volumes: &[PathBuf]) -> Result<u64, Error> {
     Ok(freed)
 }
 
-/// Bytes on disk that a store of these regions reserves when it is created.
+/// Bytes on disk that a store of these regions reserves when it is created, over all its volumes.
 pub fn reserved_bytes(regions: &[RegionSpec]) -> u64 {
-    Layout::new(regions).reserved_bytes
+    // Each volume beside the lead adds a few blocks that identify it.
+    Layout::new(regions, &Stripes::single()).reserved_bytes(0)
 }
 
-fn lead(config: &Config) -> Result<Option<&Path>, Error> {
-    match config.volumes.as_slice() {
-        [] => Ok(None),
-        [dir] => Ok(Some(dir)),
-        more => Err(Error::Config { what: format!("volumes: expected at most one for now, found {}", more.len()) }),
-    }
-}
-
-fn check_regions(regions: &[RegionSpec]) -> Result<(), Error> {
-    let fail = |what: String| Err(Error::Config { what });
-    if regions.is_empty() || regions.len() > catalogue::REGIONS_MAX {
-        return fail(format!("regions: expected 1 to {}, found {}", catalogue::REGIONS_MAX, regions.len()));
-    }
-    for (index, region) in regions.iter().enumerate() {
-        if let Err(what) = catalogue::check(region) {
-            return fail(what);
-        }
-        if regions[..index].iter().any(|other| other.name == region.name) {
-            return fail(format!("region names: expected to be unique, found {} twice", region.name));
-        }
-    }
-    let pages: u64 = regions.iter().map(|r| u64::from(r.pages)).sum();
-    if pages > u64::from(u32::MAX) / 16 {
-        return fail(format!("pages of all regions: expected at most {}, found {pages}", u32::MAX / 16));
-    }
-    Ok(())
-}
-
-/// The records of a store without a commit: offset and bytes.
+/// The records of a volume of a store without a commit: offset and bytes.
 pub(crate) fn first_records(layout: &Layout, regions: &[RegionSpec], superblock: &Superblock) -> Vec<(u64, Vec<u8>)> {
-    let mut catalogue = catalogue::encode(regions);
-    catalogue.resize(layout.catalogue_room as usize, 0);
     let mut block = vec![0; BLOCK as usize];
     superblock.encode(&mut block);
     let empty = vec![0; BLOCK as usize];
     let mut records = Vec::new();
     for copy in 0..2 {
-        records.push((layout.catalogue_offset + copy * layout.catalogue_room, catalogue.clone()));
+        if superblock.volume == 0 {
+            let mut catalogue = catalogue::encode(regions, layout.stripes());
+            catalogue.resize(layout.catalogue_room as usize, 0);
+            records.push((layout.catalogue_offset + copy * layout.catalogue_room, catalogue));
+        }
         // Commit 0 goes to slot 0, so creation must not: a torn commit 0 leaves this one.
         records.push((Layout::superblock_offset(1, copy), block.clone()));
         records.push((Layout::superblock_offset(0, copy), empty.clone()));
@@ -174,12 +172,13 @@ pub(crate) fn first_records(layout: &Layout, regions: &[RegionSpec], superblock:
     records
 }
 
+/// The lead's superblock of a store without a commit.
 pub(crate) fn blank(layout: &Layout, regions: &[RegionSpec], uuid: [u8; 16]) -> Superblock {
-    let bytes = catalogue::encode(regions);
+    let bytes = catalogue::encode(regions, layout.stripes());
     Superblock {
         uuid,
         volume: 0,
-        volumes: 1,
+        volumes: layout.volumes(),
         state: State::Created,
         commit: 0,
         catalogue_bytes: layout.catalogue_bytes as u32,
@@ -188,13 +187,12 @@ pub(crate) fn blank(layout: &Layout, regions: &[RegionSpec], uuid: [u8; 16]) -> 
         table_checksum: 0,
         note_bytes: 0,
         note_checksum: 0,
-        ledger_read_bytes: 0,
-        ledger_write_bytes: 0,
+        ledger: Default::default(),
     }
 }
 
 fn look(dir: &Path) -> Result<Found, Error> {
-    match VolumeFile::open(dir, FILE_NAME, crate::config::DirectIo::Preferred) {
+    match VolumeFile::open(dir, FILE_NAME, DirectIo::Preferred) {
         Ok(file) => recover::look(&file),
         Err(Error::NoStore { .. }) => Ok(Found::Nothing),
         Err(error) => Err(error),

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::format::checksum::page_checksum;
 use crate::format::superblock::{Reject, State};
 use crate::format::{
-    BLOCK, Entry, FORMAT_VERSION, Layout, NOTE_BYTES_MAX, Superblock, block_round_up, catalogue, table,
+    BLOCK, Entry, FORMAT_VERSION, Layout, NOTE_BYTES_MAX, Stripes, Superblock, block_round_up, catalogue, table,
 };
 use crate::io::file::VolumeFile;
 use std::path::Path;
@@ -40,8 +40,10 @@ impl Source for VolumeFile {
 /// What a directory holds.
 pub(crate) enum Found {
     Nothing,
-    /// A file of ours without a commit.
-    Unfinished,
+    /// A file of ours that no commit was written to: a creation that did not finish, or a volume other than the lead.
+    /// With its superblock, if that was written.
+    NoCommit(Option<Box<Superblock>>),
+    /// The lead of a store.
     Store(Box<Superblock>),
 }
 
@@ -55,8 +57,12 @@ pub(crate) struct Recovered {
 
 /// Reads everything that a superblock leads to.
 pub(crate) fn recover(source: &dyn Source, superblock: &Superblock) -> Result<Recovered, Error> {
-    let regions = read_catalogue(source, superblock)?;
-    let layout = Layout::new(&regions);
+    let (regions, stripes) = read_catalogue(source, superblock)?;
+    if stripes.volumes() != superblock.volumes {
+        let what = format!("volumes: {} by the superblock, {} by the catalogue", superblock.volumes, stripes.volumes());
+        return Err(Error::Damaged { path: source.path().to_path_buf(), what });
+    }
+    let layout = Layout::new(&regions, &stripes);
     let (table, note) = read_table(source, &layout, superblock)?;
     Ok(Recovered { regions, layout, table, note })
 }
@@ -65,7 +71,7 @@ pub(crate) fn recover(source: &dyn Source, superblock: &Superblock) -> Result<Re
 pub(crate) fn look(source: &dyn Source) -> Result<Found, Error> {
     let path = source.path().to_path_buf();
     if source.len()? < 4 * BLOCK {
-        return Ok(Found::Unfinished);
+        return Ok(Found::NoCommit(None));
     }
     let mut area = vec![0; 4 * BLOCK as usize];
     source.read_at(0, &mut area)?;
@@ -78,14 +84,10 @@ pub(crate) fn look(source: &dyn Source) -> Result<Found, Error> {
     }
     let best = found.iter().flatten().max_by_key(|s| (s.state == State::Committed, s.commit));
     match best {
-        Some(s) if s.volume != 0 || s.volumes != 1 => Err(Error::ForeignVolume {
-            path,
-            what: format!("expected volume 0 of 1, found volume {} of {}", s.volume, s.volumes),
-        }),
         Some(s) if s.state == State::Committed => Ok(Found::Store(Box::new(s.clone()))),
-        Some(_) => Ok(Found::Unfinished),
+        Some(s) => Ok(Found::NoCommit(Some(Box::new(s.clone())))),
         None if found.iter().all(|f| *f == Err(Reject::NotOurs)) && area.iter().all(|b| *b == 0) => {
-            Ok(Found::Unfinished)
+            Ok(Found::NoCommit(None))
         }
         None => {
             Err(Error::Damaged { path, what: "no superblock checks: it is not a store, or all copies are lost".into() })
@@ -93,7 +95,7 @@ pub(crate) fn look(source: &dyn Source) -> Result<Found, Error> {
     }
 }
 
-fn read_catalogue(source: &dyn Source, superblock: &Superblock) -> Result<Vec<RegionSpec>, Error> {
+fn read_catalogue(source: &dyn Source, superblock: &Superblock) -> Result<(Vec<RegionSpec>, Stripes), Error> {
     let damaged = |what: String| Error::Damaged { path: source.path().to_path_buf(), what };
     let room = block_round_up(u64::from(superblock.catalogue_bytes));
     let mut why = String::new();
