@@ -28,8 +28,8 @@ pub struct Setup {
     pub fused_backward: bool,
     /// State regions that survive a crash (with a store); else scratch.
     pub durable: bool,
-    /// Folder of the store; None: no disk at all.
-    pub store: Option<PathBuf>,
+    /// Folders of the store, one a volume; none: no disk at all.
+    pub stores: Vec<PathBuf>,
     /// RAM in bytes; None: all that is wanted.
     pub budget: Option<u64>,
 }
@@ -42,7 +42,7 @@ impl Default for Setup {
             recompute: Recompute::Auto,
             fused_backward: false,
             durable: true,
-            store: None,
+            stores: Vec::new(),
             budget: None,
         }
     }
@@ -80,9 +80,9 @@ impl Job {
             recompute: setup.recompute,
             fused_backward: setup.fused_backward,
             durable: setup.durable,
-            has_disk: setup.store.is_some(),
+            has_disk: !setup.stores.is_empty(),
             page_elements: setup.page,
-            sweeps_per_commit: u32::from(setup.store.is_some() && setup.durable),
+            sweeps_per_commit: u32::from(!setup.stores.is_empty() && setup.durable),
             threads: setup.threads,
             profile: Profile::default(),
             prefetch_intervals_max: None,
@@ -120,7 +120,7 @@ impl Job {
         let (layout, host_bytes) = (prepared.layout.clone(), prepared.arena_bytes);
         let residency = Residency { prefetched: Vec::new(), ..prepared.residency().clone() };
         let rig = self.rig(setup, Engine::create(engine_config(setup, &prepared), &prepared.regions)?, prepared, 0)?;
-        let (engine, manifest, has_disk) = (rig.trainer.engine(), &rig.manifest, setup.store.is_some());
+        let (engine, manifest, has_disk) = (rig.trainer.engine(), &rig.manifest, !setup.stores.is_empty());
         let state = State { engine, manifest, layout: &layout, residency: &residency, host_bytes, has_disk };
         let source = Source::open(&self.dir, &self.config, manifest, 0)?;
         import(&state, &source, &Cpu::new(setup.threads), &mut |_, _| ())?;
@@ -241,5 +241,8 @@ impl Units {
 }
 
 fn engine_config(setup: &Setup, prepared: &Prepared) -> Config {
-    Config::new(setup.store.iter().cloned().collect(), prepared.arena_bytes)
+    // Weights that differ and stripes of a page: small models reach every volume.
+    let volume_weights = (1..=setup.stores.len()).map(|n| n as f64).collect();
+    let config = Config::new(setup.stores.clone(), prepared.arena_bytes);
+    Config { volume_weights, stripe_bytes: 4096, ..config }
 }

@@ -169,7 +169,7 @@ fn c02_one_norm_over_all_tensors_clips_after_the_accumulation() {
     for limit in [Some(0.1), None, Some(1e6)] {
         let hyper = Hyper { max_grad_norm: limit, ..HYPER };
         let (folder, job) = job(&model, &batch, hyper);
-        let streamed = Setup { store: Some(folder.path().join("store")), page: Some(2_048), ..Setup::default() };
+        let streamed = Setup { stores: vec![folder.path().join("store")], page: Some(2_048), ..Setup::default() };
         let budget = Some(job.smallest_budget(&streamed));
         let mut rig = job.begin(&Setup { budget, ..streamed }).expect("the set-up is sound");
         let mut optimizer = Optimizer::new(&model.tensors, hyper);
@@ -298,7 +298,7 @@ fn c05_the_formula_is_adamw_and_states_do_not_depend_on_where_they_live() {
     }
     let in_ram = weights(&mut rig);
     optimizer.compare(&in_ram, 1e-6);
-    let streamed = Setup { store: Some(folder.path().join("store")), page: Some(2_048), ..Setup::default() };
+    let streamed = Setup { stores: vec![folder.path().join("store")], page: Some(2_048), ..Setup::default() };
     let budget = Some(job.smallest_budget(&streamed));
     let mut rig = job.begin(&Setup { budget, ..streamed }).expect("the set-up is sound");
     for _ in 0..5 {

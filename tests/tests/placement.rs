@@ -55,8 +55,14 @@ fn same(what: &str, found: &Trace, expected: &Trace) {
 
 /// A store in a fresh folder with the smallest budget that is accepted.
 fn streamed(job: &Job, base: &Setup) -> (tempfile::TempDir, Setup) {
+    striped(job, base, 1)
+}
+
+/// The same on several volumes.
+fn striped(job: &Job, base: &Setup, volumes: usize) -> (tempfile::TempDir, Setup) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let setup = Setup { store: Some(folder.path().join("store")), ..base.clone() };
+    let stores = (0..volumes).map(|n| folder.path().join(format!("store-{n}"))).collect();
+    let setup = Setup { stores, ..base.clone() };
     let budget = Some(job.smallest_budget(&setup));
     (folder, Setup { budget, ..setup })
 }
@@ -84,6 +90,10 @@ fn threads_pages_budgets_and_recomputation_do_not_change_a_bit() {
         let (_folder, setup) = streamed(&job, &Setup { page: Some(SMALLEST_PAGE), ..base_setup });
         same(&format!("{name}, not durable, streamed"), &trace(&case, &job, &setup), &base);
         let (_folder, setup) = streamed(&job, &Setup { page: Some(SMALLEST_PAGE), threads: 1, ..Setup::default() });
+        for volumes in [2, 3] {
+            let (_folder, setup) = striped(&job, &Setup { page: Some(SMALLEST_PAGE), ..Setup::default() }, volumes);
+            same(&format!("{name}, {volumes} volumes"), &trace(&case, &job, &setup), &base);
+        }
         let roomy = Setup { budget: setup.budget.map(|b| b * 2), ..setup };
         same(&format!("{name}, twice the smallest budget, one thread"), &trace(&case, &job, &roomy), &base);
     }
@@ -109,13 +119,15 @@ fn a_run_stopped_after_step_3_and_resumed_does_not_change_a_bit() {
         let (case, job) = case(name, Some(1.0));
         let base = trace(&case, &job, &Setup::default());
         for page in [None, Some(SMALLEST_PAGE)] {
-            let (_folder, setup) = streamed(&job, &Setup { page, ..Setup::default() });
+            let (_folder, setup) = striped(&job, &Setup { page, ..Setup::default() }, 2);
             let mut rig = job.begin(&setup).expect("the set-up is sound");
             let mut found = Trace { losses: Vec::new(), norms: Vec::new(), weights: Tensors::default() };
             steps(&mut rig, &case, 1..=3, &mut found);
             rig.flush(Some(b"3")).expect("the commit is made");
             rig.close().expect("the store closes");
-            let resumed = Setup { threads: 1, budget: None, ..setup };
+            let mut stores = setup.stores.clone();
+            stores.reverse();
+            let resumed = Setup { threads: 1, budget: None, stores, ..setup };
             let mut rig = job.resume(&resumed).expect("the store opens");
             steps(&mut rig, &case, 4..=STEPS, &mut found);
             rig.flush(None).expect("the last update runs");

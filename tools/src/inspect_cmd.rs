@@ -34,8 +34,8 @@ fn lines(inspection: &Inspection) -> Vec<String> {
     if let Some(description) = &inspection.description {
         let identity = &description.identity;
         lines.push(line("store", &format!("{}, format version {}", identity.uuid, identity.format_version)));
-        let written = human(identity.ledger_write_bytes);
-        let read = human(identity.ledger_read_bytes);
+        let written = human(identity.ledger.iter().map(|volume| volume.write_bytes).sum());
+        let read = human(identity.ledger.iter().map(|volume| volume.read_bytes).sum());
         lines.push(line("commit", &format!("{}; over its life {read} read, {written} written", description.commit)));
         for region in &description.regions {
             let size = format!("{} pages of {}", count(region.pages.into()), human(region.page_bytes.into()));

@@ -156,7 +156,7 @@ fn plan_json(planned: &Planned) -> Value {
     json!({
         "event": "planned",
         "run": planned.run,
-        "store": planned.store,
+        "stores": planned.stores,
         "model": planned.model,
         "parameters": planned.parameters,
         "state_bytes": planned.state_bytes,

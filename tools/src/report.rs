@@ -51,9 +51,9 @@ pub fn plan(planned: &Planned) -> Vec<String> {
         line("state", &state),
         line("RAM", &parts),
     ];
-    match &planned.store {
-        None => lines.push(line("disk", "none: all pages stay in RAM")),
-        Some(store) => {
+    match planned.stores.as_slice() {
+        [] => lines.push(line("disk", "none: all pages stay in RAM")),
+        stores => {
             let moved = format!(
                 "predicted: a step reads {} and writes {}; {} steps move {}",
                 human(disk.read_bytes),
@@ -61,7 +61,8 @@ pub fn plan(planned: &Planned) -> Vec<String> {
                 count(steps),
                 human(steps * (disk.read_bytes + disk.write_bytes))
             );
-            lines.push(line("disk", &format!("{moved}; {}", store.display())));
+            let stores: Vec<String> = stores.iter().map(|store| store.display().to_string()).collect();
+            lines.push(line("disk", &format!("{moved}; {}", stores.join(", "))));
         }
     }
     lines.push(line("commits", &commits(planned)));

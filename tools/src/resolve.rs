@@ -85,10 +85,6 @@ fn check_together(take: &Take<'_>, resolved: &Resolved) -> Result<(), Failure> {
         let hint = "leave --discard out";
         return Err(take.refuse("discard", "--durability none without --export", "another combination", Some(hint)));
     }
-    if settings.store.len() > 1 {
-        let hint = "give one --store";
-        return Err(take.refuse("store", "one folder", &settings.store.len().to_string(), Some(hint)));
-    }
     Ok(())
 }
 
@@ -194,7 +190,6 @@ mod tests {
             ("--lr NaN", "--lr"),
             ("--lr-schedule step", "cosine"),
             ("--warmup 200%", "--warmup"),
-            ("--store a --store b", "one folder"),
             ("--seq-len 1", "--seq-len"),
             ("--threads 0", "--threads"),
         ] {

@@ -92,7 +92,12 @@ impl Error {
             Error::DoesNotFit { .. } => 3,
             Error::Io { .. } => 4,
             Error::Engine(
-                mt_engine::Error::Locked { .. } | mt_engine::Error::Format { .. } | mt_engine::Error::Exists { .. },
+                mt_engine::Error::Locked { .. }
+                | mt_engine::Error::Format { .. }
+                | mt_engine::Error::Exists { .. }
+                | mt_engine::Error::MissingVolume { .. }
+                | mt_engine::Error::ForeignVolume { .. }
+                | mt_engine::Error::Config { .. },
             ) => 2,
             Error::Engine(mt_engine::Error::NoSpace { .. }) => 3,
             Error::Engine(_) => 4,

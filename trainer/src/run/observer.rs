@@ -37,8 +37,8 @@ pub enum Event<'a> {
 pub struct Planned {
     /// Folder of the run.
     pub run: PathBuf,
-    /// Folder of the store; None: no store, everything is in RAM.
-    pub store: Option<PathBuf>,
+    /// Folders of the store, the lead first; none: everything is in RAM.
+    pub stores: Vec<PathBuf>,
     /// Name of the model.
     pub model: String,
     /// Elements of the model.

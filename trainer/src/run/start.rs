@@ -220,7 +220,7 @@ impl Start<'_> {
         let data = inputs.data.report();
         Planned {
             run: self.folder.path().to_owned(),
-            store: fitted.has_disk.then(|| self.folder.stores(settings)[0].clone()),
+            stores: if fitted.has_disk { self.folder.stores(settings) } else { Vec::new() },
             model: inputs.model.name.clone(),
             parameters,
             decayed: tensors().filter(|tensor| tensor.decay).map(|tensor| tensor.len as u64).sum(),
