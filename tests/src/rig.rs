@@ -30,8 +30,12 @@ pub struct Setup {
     pub durable: bool,
     /// Folders of the store, one a volume; none: no disk at all.
     pub stores: Vec<PathBuf>,
+    /// Bytes of a stripe over several volumes; None: the engine's default.
+    pub stripe_bytes: Option<u32>,
     /// RAM in bytes; None: all that is wanted.
     pub budget: Option<u64>,
+    /// Most runs that are fetched ahead; None: as far as RAM allows.
+    pub prefetch: Option<u32>,
 }
 
 impl Default for Setup {
@@ -43,7 +47,9 @@ impl Default for Setup {
             fused_backward: false,
             durable: true,
             stores: Vec::new(),
+            stripe_bytes: Some(4096),
             budget: None,
+            prefetch: None,
         }
     }
 }
@@ -85,7 +91,7 @@ impl Job {
             sweeps_per_commit: u32::from(!setup.stores.is_empty() && setup.durable),
             threads: setup.threads,
             profile: Profile::default(),
-            prefetch_intervals_max: None,
+            prefetch_intervals_max: setup.prefetch,
             budget_bytes: setup.budget,
             disk_bytes: u64::MAX,
         }
@@ -241,8 +247,8 @@ impl Units {
 }
 
 fn engine_config(setup: &Setup, prepared: &Prepared) -> Config {
-    // Weights that differ and stripes of a page: small models reach every volume.
+    // Weights that differ, and by default stripes of a page: small models reach every volume.
     let volume_weights = (1..=setup.stores.len()).map(|n| n as f64).collect();
     let config = Config::new(setup.stores.clone(), prepared.arena_bytes);
-    Config { volume_weights, stripe_bytes: 4096, ..config }
+    Config { volume_weights, stripe_bytes: setup.stripe_bytes.unwrap_or(config.stripe_bytes), ..config }
 }
