@@ -66,6 +66,10 @@ pub struct Config {
     pub stripe_bytes: u32,
     /// Bytes of the pinned arena. A hard bound.
     pub host_bytes: u64,
+    /// Bytes of the arena, of `host_bytes`, that are kept for unplanned use, a multiple of 4,096. Plans get the rest:
+    /// the budget they are made for must be smaller by as much. All leases of tickets that are held at once, and those
+    /// of changed pages that wait to be written, must fit. Default 0: tickets only on placed runs.
+    pub unplanned_bytes: u64,
     /// Operations in flight per volume, 1 to 1,024. Default 64.
     pub queue_depth: u32,
     /// Largest single transfer in bytes, a multiple of 4,096. Default 1 MiB.
@@ -86,6 +90,7 @@ impl Config {
             volume_weights: Vec::new(),
             stripe_bytes: 1 << 20,
             host_bytes,
+            unplanned_bytes: 0,
             queue_depth: 64,
             transfer_bytes: 1 << 20,
             direct_io: DirectIo::Preferred,

@@ -6,18 +6,22 @@ use crate::core::{Command, Core, Parts, meta_bytes};
 use crate::error::Error;
 use crate::format::layout::Side;
 use crate::format::superblock::Moved;
-use crate::format::{Layout, Stripes, Superblock};
+use crate::format::{BLOCK, Layout, Stripes, Superblock};
 use crate::id::{CommitId, RegionId, Run};
 use crate::io::Waker;
 use crate::io::file::VolumeFile;
-use crate::lease::{HostLease, HostLeaseMut, Loan};
+use crate::lease::{HostLease, HostLeaseMut, Lender, Loan};
 use crate::lock::Lock;
 use crate::plan::{Plan, Residency};
 use crate::reactor::{self, Handle, Reactor};
 use crate::stats::Stats;
 use crate::store::Store;
 use std::cell::Cell;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+
+mod ticket;
+
+pub use ticket::Ticket;
 
 /// Bytes of the arena that the store's own records take beside placed runs and window.
 pub fn record_bytes(regions: &[RegionSpec]) -> u64 {
@@ -66,6 +70,10 @@ pub struct Engine {
     files: Arc<Vec<VolumeFile>>,
     identity: Identity,
     notices: Mutex<Vec<String>>,
+    /// Runs that are placed, once they are.
+    placed: OnceLock<Vec<Run>>,
+    /// Scratch pages that have space on disk for tickets' sake, by global number; empty until one asks.
+    reserved: Mutex<Vec<bool>>,
     /// Dropped after the reactor, before the locks: nothing is in flight when the next owner comes.
     reactor: Reactor,
     _locks: Vec<Lock>,
@@ -111,8 +119,18 @@ impl Engine {
                     Err(error) => drop(ready.send(Err(error))),
                     Ok((io, notices)) => {
                         let volumes = files.iter().map(|f| f.path().to_path_buf()).collect();
-                        let transfer_bytes = config.transfer_bytes;
-                        let parts = Parts { io, arena, layout, regions, volumes, transfer_bytes, table, superblock };
+                        let Config { transfer_bytes, unplanned_bytes, .. } = config;
+                        let parts = Parts {
+                            io,
+                            arena,
+                            layout,
+                            regions,
+                            volumes,
+                            transfer_bytes,
+                            unplanned_bytes,
+                            table,
+                            superblock,
+                        };
                         drop(ready.send(Ok(notices)));
                         reactor::run(Core::new(parts), &handle, &commands);
                     }
@@ -129,7 +147,20 @@ impl Engine {
                 return Err(error);
             }
         };
-        Ok(Engine { handle, arena, regions, layout, files, identity, notices, reactor, _locks: locks })
+        let (placed, reserved) = Default::default();
+        Ok(Engine {
+            handle,
+            arena,
+            regions,
+            layout,
+            files,
+            identity,
+            notices,
+            placed,
+            reserved,
+            reactor,
+            _locks: locks,
+        })
     }
 
     /// The regions in the order of their ids.
@@ -162,15 +193,24 @@ impl Engine {
             if !self.layout.contains(*run) {
                 return Err(Error::Misuse { what: format!("{run}: the store has no such run") });
             }
-            if self.files.is_empty() {
-                return Err(Error::Misuse { what: format!("{run} streams, but there is no volume") });
-            }
-            for (volume, offset, bytes) in self.layout.spans(*run, Side::First) {
-                self.files[usize::from(volume)].reserve(offset, bytes)?;
-            }
+            self.reserve(*run)?;
         }
         let (placed, placed_bytes) = (residency.placed.clone(), residency.placed_bytes);
-        self.handle.place(Command::Place { placed, placed_bytes })
+        self.handle.place(Command::Place { placed, placed_bytes })?;
+        // Another placement would have been refused.
+        self.placed.get_or_init(|| residency.placed.iter().map(|placed| placed.run).collect());
+        Ok(())
+    }
+
+    /// Space on disk for a scratch run.
+    fn reserve(&self, run: Run) -> Result<(), Error> {
+        if self.files.is_empty() {
+            return Err(Error::Misuse { what: format!("{run} streams, but there is no volume") });
+        }
+        for (volume, offset, bytes) in self.layout.spans(run, Side::First) {
+            self.files[usize::from(volume)].reserve(offset, bytes)?;
+        }
+        Ok(())
     }
 
     /// Starts a sweep; one at a time. `next` names the plan that will follow, so that its first runs are fetched early.
@@ -243,7 +283,10 @@ fn check(config: &Config, regions: &[RegionSpec], layout: &Layout) -> Result<(),
     if config.transfer_bytes == 0 || !config.transfer_bytes.is_multiple_of(4096) {
         return fail(format!("transfer_bytes: expected a multiple of 4096, found {}", config.transfer_bytes));
     }
-    let need = meta_bytes(layout) + u64::from(page_max);
+    if !config.unplanned_bytes.is_multiple_of(BLOCK) {
+        return fail(format!("unplanned_bytes: expected a multiple of {BLOCK}, found {}", config.unplanned_bytes));
+    }
+    let need = meta_bytes(layout).saturating_add(u64::from(page_max)).saturating_add(config.unplanned_bytes);
     if config.host_bytes < need {
         return fail(format!("host_bytes: expected at least {need} for this store, found {}", config.host_bytes));
     }
@@ -268,7 +311,7 @@ impl Sweep<'_> {
     pub fn host(&self, run: Run) -> Result<HostLease<'_>, Error> {
         let seq = self.next(run, Some(false))?;
         let (offset, bytes) = self.take(seq)?;
-        Ok(HostLease::new(Loan::new(self.engine.handle.clone(), self.engine.arena.clone(), seq, offset, bytes, false)))
+        Ok(HostLease::new(self.loan(seq, offset, bytes, false)))
     }
 
     /// The schedule's next access, a write or update of `run`. The bytes of a write are unspecified: all must be
@@ -279,14 +322,7 @@ impl Sweep<'_> {
     pub fn host_mut(&self, run: Run) -> Result<HostLeaseMut<'_>, Error> {
         let seq = self.next(run, Some(true))?;
         let (offset, bytes) = self.take(seq)?;
-        Ok(HostLeaseMut::new(Loan::new(
-            self.engine.handle.clone(),
-            self.engine.arena.clone(),
-            seq,
-            offset,
-            bytes,
-            true,
-        )))
+        Ok(HostLeaseMut::new(self.loan(seq, offset, bytes, true)))
     }
 
     /// Passes over the schedule's next access without using it; nothing is changed.
@@ -334,6 +370,11 @@ impl Sweep<'_> {
 
     fn take(&self, seq: u64) -> Result<(u64, u64), Error> {
         self.engine.handle.take(seq)
+    }
+
+    fn loan(&self, seq: u64, offset: u64, bytes: u64, changed: bool) -> Loan {
+        let Engine { handle, arena, .. } = self.engine;
+        Loan::new(handle.clone(), arena.clone(), Lender::Sweep(seq), offset, bytes, changed)
     }
 }
 

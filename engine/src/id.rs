@@ -37,6 +37,11 @@ impl Run {
         self.first + self.count
     }
 
+    /// Whether every page of the other run is one of this.
+    pub fn contains(&self, other: &Run) -> bool {
+        self.region == other.region && self.first <= other.first && other.end() <= self.end()
+    }
+
     /// Whether the two runs share a page.
     pub fn overlaps(&self, other: &Run) -> bool {
         self.region == other.region && self.first < other.end() && other.first < self.end()

@@ -57,7 +57,7 @@ pub mod store;
 
 pub use config::{Backend, Config, DirectIo, Kind, RegionSpec};
 pub use describe::{Description, describe};
-pub use engine::{Engine, Identity, Sweep, VolumeLedger, record_bytes};
+pub use engine::{Engine, Identity, Sweep, Ticket, VolumeLedger, record_bytes};
 pub use error::{Error, PlanError};
 pub use id::{CommitId, DeviceId, Mode, RegionId, Run, Tier};
 pub use lease::{HostLease, HostLeaseMut};

@@ -14,12 +14,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+mod tickets;
+
 /// The longest sleep of the thread; the waker ends it earlier whenever there is something to do.
 const PARK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 struct State {
     ready: BTreeMap<u64, Result<(u64, u64), Error>>,
+    tickets: tickets::Asked,
     placed: Option<Result<(), Error>>,
     begun: Option<Result<u64, Error>>,
     committing: bool,
@@ -51,6 +54,9 @@ impl State {
             Event::Failed { seq, error } => {
                 self.ready.insert(seq, Err(error));
             }
+            Event::Recall { .. } => unreachable!("recalls are answered where they are met"),
+            Event::TicketReady { ticket, offset, bytes } => self.tickets.answer(ticket, Ok((offset, bytes))),
+            Event::TicketFailed { ticket, error } => self.tickets.answer(ticket, Err(error)),
             Event::Committed { commit, note } => {
                 self.committed = Some((commit, note));
                 self.committing = false;
@@ -68,6 +74,8 @@ impl State {
 pub(crate) struct Handle {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held while one waits for an answer that carries no number.
+    call: Mutex<()>,
     commands: Sender<Option<Command>>,
     waker: Waker,
 }
@@ -79,7 +87,16 @@ impl Handle {
     ) -> (Arc<Handle>, Receiver<Option<Command>>) {
         let (commands, receiver) = crossbeam::channel::unbounded();
         let state = State { committed, ..State::default() };
-        (Arc::new(Handle { state: Mutex::new(state), changed: Condvar::new(), commands, waker }), receiver)
+        (
+            Arc::new(Handle {
+                state: Mutex::new(state),
+                changed: Condvar::new(),
+                call: Mutex::new(()),
+                commands,
+                waker,
+            }),
+            receiver,
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -105,11 +122,13 @@ impl Handle {
     }
 
     pub(crate) fn place(&self, command: Command) -> Result<(), Error> {
+        let _call = self.call.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.send(command);
         self.wait(|state| state.placed.take())?
     }
 
     pub(crate) fn begin(&self, command: Command) -> Result<u64, Error> {
+        let _call = self.call.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.send(command);
         self.wait(|state| state.begun.take())?
     }
@@ -144,8 +163,17 @@ impl Handle {
 
     /// Starts a commit once an earlier one is durable.
     pub(crate) fn commit_start(&self, note: &[u8]) -> Result<(), Error> {
-        self.wait_committed()?;
-        self.lock().committing = true;
+        // Looked at and claimed under one lock: several threads may commit.
+        let refused = self.wait(|state| {
+            (!state.committing).then(|| {
+                let refused = state.commit_refused.take();
+                state.committing = refused.is_none();
+                refused
+            })
+        })?;
+        if let Some(error) = refused {
+            return Err(error);
+        }
         self.send(Command::Commit { note: note.to_vec() });
         Ok(())
     }
@@ -200,7 +228,7 @@ pub(crate) fn run<I: Io>(mut core: Core<I>, handle: &Handle, commands: &Receiver
             }
         }
         core.step();
-        publish(&mut core, handle);
+        took |= publish(&mut core, handle);
         if stopping && core.is_idle() {
             return;
         }
@@ -210,10 +238,18 @@ pub(crate) fn run<I: Io>(mut core: Core<I>, handle: &Handle, commands: &Receiver
     }
 }
 
-fn publish<I: Io>(core: &mut Core<I>, handle: &Handle) {
-    let mut told = false;
+/// Tells users what there is to tell; whether the core was told something too.
+fn publish<I: Io>(core: &mut Core<I>, handle: &Handle) -> bool {
+    let (mut told, mut recalled) = (false, false);
     let mut state = handle.lock();
     while let Some(event) = core.next_event() {
+        if let Event::Recall { seq } = event {
+            // Under the lock: what is found here no user takes any more.
+            let taken = state.ready.remove(&seq).is_none();
+            core.command(Command::Recalled { seq, taken });
+            recalled = true;
+            continue;
+        }
         state.take_in(event);
         told = true;
     }
@@ -222,6 +258,7 @@ fn publish<I: Io>(core: &mut Core<I>, handle: &Handle) {
     if told {
         handle.changed.notify_all();
     }
+    recalled
 }
 
 /// The thread, joined when the engine is dropped.

@@ -13,6 +13,11 @@ pub struct Stats {
     pub commit_bytes: u64,
     /// Streamed accesses that were asked for before anything was started for them.
     pub demand_misses: u64,
+    /// Fetches that found their bytes in RAM or on their way there, or that replaced all of them.
+    pub unplanned_hits: u64,
+    /// Fetches that had to read: their bytes were neither in RAM nor on their way to where tickets find them. What the
+    /// window of a sweep holds is the sweep's.
+    pub unplanned_misses: u64,
     /// Accesses whose lease was not ready when it was asked for.
     pub waits: u64,
     /// Nanoseconds that users waited for leases.

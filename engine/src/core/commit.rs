@@ -84,11 +84,6 @@ impl Commit {
         self.superblock.commit
     }
 
-    /// End of the arena's part for pages.
-    pub(crate) fn arena_offset(&self) -> u64 {
-        self.arena_offset
-    }
-
     /// One of the phase's operations is done.
     pub(crate) fn finished(&mut self) {
         self.outstanding -= 1;
@@ -131,8 +126,16 @@ impl<I: Io> Core<I> {
         let held = |i: &super::Interval| {
             i.seq < self.sweeps.cursor() && !i.released && i.mode.writes() && i.kind != Kind::Scratch
         };
-        if self.live.iter().any(held) {
+        // A lease that is ready may be taken without asking, and be writing what the commit flushes. At a commit mark
+        // none is (see `gate`), but commits may be asked for elsewhere.
+        let ahead = |i: &super::Interval| {
+            i.is_placed() && i.state() == IntervalState::Ready && i.mode.writes() && i.kind == Kind::Checkpointed
+        };
+        if self.live.iter().any(|i| held(i) || ahead(i)) {
             return misuse("a commit was asked for while a writing lease is held");
+        }
+        if self.tickets.has_writer() {
+            return misuse("a commit was asked for while a writing ticket is held");
         }
         Ok(())
     }
@@ -173,6 +176,8 @@ impl<I: Io> Core<I> {
             .iter()
             .take_while(|i| i.seq < before)
             .any(|i| i.state() == IntervalState::Writing && i.kind != Kind::Scratch);
+        // Tickets given back since the commit began are held, so those that are being written belong to it.
+        let writing = writing || self.tickets.is_writing();
         if self.commit.flushing.is_empty() && !writing {
             self.commit_write_table();
         }

@@ -134,8 +134,17 @@ impl World {
         let arena = Arc::new(Arena::new(pages_bytes + meta_bytes(&layout)).expect("arena"));
         let io = MemoryIo::from_image(arena.clone(), vec![image.0], settings);
         let volumes = vec!["image".into()];
-        let parts =
-            Parts { io, arena: arena.clone(), layout, regions, volumes, transfer_bytes: 8192, table, superblock };
+        let parts = Parts {
+            io,
+            arena: arena.clone(),
+            layout,
+            regions,
+            volumes,
+            transfer_bytes: 8192,
+            unplanned_bytes: 0,
+            table,
+            superblock,
+        };
         let mut core = Core::new(parts);
         let plan = make_plan(pages_bytes);
         core.command(Command::Place { placed: plan.exit.placed.clone(), placed_bytes: plan.exit.placed_bytes });

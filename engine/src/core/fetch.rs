@@ -3,9 +3,9 @@
 use super::{Core, Event};
 use crate::core::interval::State;
 use crate::core::pages::Content;
-use crate::core::transfer::{Purpose, pieces};
+use crate::core::transfer::{Owner, Purpose, pieces};
 use crate::error::Error;
-use crate::id::CommitId;
+use crate::id::{CommitId, Run};
 use crate::io::{FrameMut, Io, OpId};
 
 impl<I: Io> Core<I> {
@@ -20,6 +20,18 @@ impl<I: Io> Core<I> {
             return self.ready(seq);
         }
         self.interval_mut(seq).become_state(State::Fetching);
+        if let Some(home) = self.runs.get_mut(id).home.as_mut() {
+            home.loading = true;
+        }
+        match self.load(run, offset, Owner::Interval(seq)) {
+            Ok(0) => self.ready(seq),
+            Ok(outstanding) => self.interval_mut(seq).outstanding = outstanding,
+            Err(error) => self.fetch_failed_now(seq, error),
+        }
+    }
+
+    /// Starts reading a run into the arena; returns the number of operations, which may be none.
+    pub(crate) fn load(&mut self, run: Run, offset: u64, owner: Owner) -> Result<u32, Error> {
         let page_bytes = self.layout.page_bytes(run.region);
         let mut undefined = None;
         for page in run.first..run.end() {
@@ -35,7 +47,7 @@ impl<I: Io> Core<I> {
         if let Some(page) = undefined {
             let region = &self.regions[run.region.0 as usize].name;
             let what = format!("page {page} of scratch region {region} was not written since the store was opened");
-            return self.fetch_failed_now(seq, Error::Misuse { what });
+            return Err(Error::Misuse { what });
         }
         let mut found = Vec::new();
         let (layout, pages) = (&self.layout, &self.pages);
@@ -44,17 +56,15 @@ impl<I: Io> Core<I> {
             _ => None,
         };
         pieces(layout, run, offset, self.transfer_bytes, side, |piece| found.push(piece));
-        self.interval_mut(seq).outstanding = found.len() as u32;
-        if found.is_empty() {
-            return self.ready(seq);
-        }
+        let started = found.len() as u32;
         for piece in found {
-            self.enqueue(Purpose::Fetch { seq }, piece);
+            self.enqueue(Purpose::Fetch { owner }, piece);
         }
+        Ok(started)
     }
 
     /// A piece's checksums are computed: compares them.
-    pub(crate) fn verified(&mut self, id: OpId, seq: u64) {
+    pub(crate) fn verified(&mut self, id: OpId, owner: Owner) {
         let transfer = self.transfers.remove(id);
         let run = transfer.piece.run;
         for (page, &found) in (run.first..run.end()).zip(&transfer.digests) {
@@ -64,17 +74,15 @@ impl<I: Io> Core<I> {
             if expected != found {
                 let region = self.regions[run.region.0 as usize].name.clone();
                 let commit = CommitId(self.commit.last());
-                return self.fetch_failed(seq, Error::Corrupt { region, page, expected, found, commit });
+                return self.fetch_failed(owner, Error::Corrupt { region, page, expected, found, commit });
             }
         }
-        self.fetch_piece_done(seq);
+        self.fetch_piece_done(owner, None);
     }
 
-    /// A piece failed; the interval fails once its other pieces are done.
-    pub(crate) fn fetch_failed(&mut self, seq: u64, error: Error) {
-        let interval = self.interval_mut(seq);
-        interval.error.get_or_insert(error);
-        self.fetch_piece_done(seq);
+    /// A piece failed; its owner fails once its other pieces are done.
+    pub(crate) fn fetch_failed(&mut self, owner: Owner, error: Error) {
+        self.fetch_piece_done(owner, Some(error));
     }
 
     fn fetch_failed_now(&mut self, seq: u64, error: Error) {
@@ -82,8 +90,14 @@ impl<I: Io> Core<I> {
         self.ready(seq);
     }
 
-    fn fetch_piece_done(&mut self, seq: u64) {
+    fn fetch_piece_done(&mut self, owner: Owner, error: Option<Error>) {
+        let seq = match owner {
+            Owner::Interval(seq) => seq,
+            Owner::Ticket(id) => return self.ticket_piece_done(id, error),
+            Owner::Flush(_) => unreachable!("a flush reads nothing"),
+        };
         let interval = self.interval_mut(seq);
+        interval.error = interval.error.take().or(error);
         interval.outstanding -= 1;
         if interval.outstanding == 0 {
             self.ready(seq);
@@ -93,15 +107,19 @@ impl<I: Io> Core<I> {
     /// Publishes an interval, or its failure, or frees it if nobody waits for it.
     fn ready(&mut self, seq: u64) {
         let interval = self.interval_mut(seq);
-        let (id, offset, bytes, released) = (interval.run, interval.offset, interval.bytes, interval.released);
+        let (id, mode, released) = (interval.run, interval.mode, interval.released);
+        let (offset, bytes) = (interval.offset, interval.bytes);
         let error = interval.error.take();
-        if error.is_none()
-            && let Some(home) = self.runs.get_mut(id).home.as_mut()
-        {
-            home.loaded = true;
+        if let Some(home) = self.runs.get_mut(id).home.as_mut() {
+            // What is only to be written holds nothing yet.
+            home.loaded |= error.is_none() && mode.reads();
+            home.loading = false;
         }
         if released {
             return self.free(seq);
+        }
+        if error.is_none() && self.goes_back(seq) {
+            return;
         }
         match error {
             Some(error) => {

@@ -7,6 +7,9 @@
 //!     +----------+-> Failed +------> Free (unchanged)
 //! ```
 //!
+//! An interval that no user has taken goes back from `Fetching` or `Ready` to `Reserved` when it is recalled for a
+//! ticket.
+//!
 //! Legal transitions are in one table; any other is a bug of the core and panics with the interval's number.
 
 use crate::config::Kind;
@@ -40,13 +43,24 @@ impl State {
         matches!(
             (self, next),
             (Reserved, Fetching | Ready | Failed | Free)
-                | (Fetching, Ready | Failed | Free)
-                | (Ready, Held | Writing | Free)
+                | (Fetching, Ready | Failed | Free | Reserved)
+                | (Ready, Held | Writing | Free | Reserved)
                 | (Failed, Free)
                 | (Held, Writing | Free)
                 | (Writing, Free)
         )
     }
+}
+
+/// What is known of a published interval when a ticket wants its pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Recall {
+    /// It was not recalled.
+    No,
+    /// It was; the answer is on its way.
+    Asked,
+    /// It was, and the user has the lease.
+    Taken,
 }
 
 /// One interval that is not yet free, or behind one that is not.
@@ -62,6 +76,7 @@ pub(crate) struct Interval {
     /// The window's span; `None` for a placed run.
     pub(crate) span: Option<Span>,
     state: State,
+    pub(crate) recall: Recall,
     /// Operations in flight for it.
     pub(crate) outstanding: u32,
     /// The user is done with it (released, passed over, or the sweep was given up).
@@ -89,6 +104,7 @@ impl Interval {
             offset,
             span,
             state: State::Reserved,
+            recall: Recall::No,
             outstanding: 0,
             released: false,
             error: None,

@@ -16,10 +16,17 @@ mod commit;
 #[cfg(test)]
 mod crash_tests;
 mod fetch;
+mod frames;
 mod interval;
 mod pages;
+mod pool;
+mod recall;
 mod runs;
 mod sweeps;
+mod ticket;
+#[cfg(test)]
+mod ticket_tests;
+mod tickets;
 mod transfer;
 mod window;
 mod writeback;
@@ -29,13 +36,14 @@ use crate::config::RegionSpec;
 use crate::error::Error;
 use crate::format::superblock::Ledger;
 use crate::format::{Entry, Layout};
-use crate::id::CommitId;
+use crate::id::{CommitId, Mode, Run};
 use crate::io::{Completion, Io, Op, OpId};
 use crate::plan::{Placed, Plan};
 use crate::stats::Stats;
 use commit::Commit;
 use interval::{Interval, State};
 use pages::Pages;
+use pool::Pool;
 use runs::Runs;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -43,6 +51,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use sweeps::Sweeps;
+use tickets::Tickets;
 use transfer::{Piece, Transfer, Transfers};
 use window::Window;
 
@@ -72,6 +81,14 @@ pub(crate) enum Command {
     End,
     /// The sweep is given up.
     Abort,
+    /// Pages are asked for beside the plan, under a number of the user's own.
+    Fetch { ticket: u64, run: Run, mode: Mode },
+    /// Pages will be asked for.
+    Prefetch { runs: Vec<Run> },
+    /// A ticket or its lease was given back.
+    GiveBack { ticket: u64, changed: bool },
+    /// Answer to `Recall`: whether a user has the lease.
+    Recalled { seq: u64, taken: bool },
 }
 
 /// What users are told.
@@ -85,6 +102,12 @@ pub(crate) enum Event {
     Ready { seq: u64, offset: u64, bytes: u64 },
     /// The access's bytes cannot be had.
     Failed { seq: u64, error: Error },
+    /// The access is not ready after all, unless a user has taken it.
+    Recall { seq: u64 },
+    /// The ticket's bytes may be used.
+    TicketReady { ticket: u64, offset: u64, bytes: u64 },
+    /// The ticket's bytes cannot be had.
+    TicketFailed { ticket: u64, error: Error },
     /// A commit is durable.
     Committed { commit: CommitId, note: Vec<u8> },
     /// A commit was not started.
@@ -102,6 +125,8 @@ pub(crate) struct Parts<I> {
     /// Paths for error messages; their number is the number of volumes.
     pub(crate) volumes: Vec<PathBuf>,
     pub(crate) transfer_bytes: u32,
+    /// Bytes of the arena for tickets.
+    pub(crate) unplanned_bytes: u64,
     pub(crate) table: Vec<Entry>,
     /// The store's identity and last commit.
     pub(crate) superblock: crate::format::Superblock,
@@ -122,6 +147,7 @@ pub(crate) struct Core<I> {
     live: VecDeque<Interval>,
     sweeps: Sweeps,
     commit: Commit,
+    tickets: Tickets,
     transfers: Transfers,
     /// Operations to submit, those of the volumes and those of the processor.
     io_queue: VecDeque<OpId>,
@@ -135,14 +161,17 @@ pub(crate) struct Core<I> {
 }
 
 impl<I: Io> Core<I> {
-    /// A core over an open store. The end of the arena holds the store's own records.
+    /// A core over an open store. The end of the arena holds the store's own records, and before them is the part for
+    /// tickets.
     pub(crate) fn new(parts: Parts<I>) -> Core<I> {
         let meta = meta_bytes(&parts.layout);
-        let usable = parts.arena.bytes().checked_sub(meta).expect("the arena was sized to hold the records");
+        let records = parts.arena.bytes().checked_sub(meta).expect("the arena was sized to hold the records");
+        let planned = records.checked_sub(parts.unplanned_bytes).expect("the arena was sized to hold tickets");
         Core {
             pages: Pages::new(&parts.layout, &parts.table),
-            commit: Commit::new(parts.superblock, usable),
-            window: Window::new(0, usable),
+            commit: Commit::new(parts.superblock, records),
+            tickets: Tickets::new(Pool::new(planned, parts.unplanned_bytes)),
+            window: Window::new(0, planned),
             io: parts.io,
             arena: parts.arena,
             layout: parts.layout,
@@ -173,6 +202,10 @@ impl<I: Io> Core<I> {
             Command::Commit { note } => self.commit_start(note),
             Command::End => self.sweeps.end(),
             Command::Abort => self.abort(),
+            Command::Fetch { ticket, run, mode } => self.ticket_fetch(ticket, run, mode),
+            Command::Prefetch { runs } => self.prefetch(&runs),
+            Command::GiveBack { ticket, changed } => self.ticket_release(ticket, changed),
+            Command::Recalled { seq, taken } => self.recalled(seq, taken),
         }
     }
 
@@ -228,7 +261,10 @@ impl<I: Io> Core<I> {
         self.free_front();
         self.begin_deferred();
         self.reserve();
-        self.start_reserved();
+        // Who waits for an access of a sweep comes first, tickets before what is only fetched ahead.
+        self.start_reserved(self.sweeps.cursor());
+        self.start_tickets();
+        self.start_reserved(u64::MAX);
         self.commit_advance();
     }
 
@@ -320,13 +356,13 @@ impl<I: Io> Core<I> {
         }
         let purpose = self.transfers.get_mut(id).purpose;
         match purpose {
-            Purpose::Fetch { seq } => {
+            Purpose::Fetch { owner } => {
                 let transfer = self.transfers.get_mut(id);
-                transfer.purpose = Purpose::Verify { seq };
+                transfer.purpose = Purpose::Verify { owner };
                 transfer.done = 0;
                 self.enqueue_id(id);
             }
-            Purpose::Verify { seq } => self.verified(id, seq),
+            Purpose::Verify { owner } => self.verified(id, owner),
             Purpose::Digest { owner } => {
                 let transfer = self.transfers.get_mut(id);
                 transfer.purpose = Purpose::Store { owner };
@@ -356,9 +392,9 @@ impl<I: Io> Core<I> {
             bytes: u64::from(transfer.piece.bytes),
             source: Arc::new(error),
         };
-        if let Purpose::Fetch { seq } = transfer.purpose {
+        if let Purpose::Fetch { owner } = transfer.purpose {
             self.transfers.remove(id);
-            self.fetch_failed(seq, error);
+            self.fetch_failed(owner, error);
         } else {
             self.poisoned(error.to_string());
             self.dropped(id);

@@ -20,6 +20,8 @@ pub(crate) struct Home {
     pub(crate) offset: u64,
     /// The bytes are in RAM.
     pub(crate) loaded: bool,
+    /// They are being read; nobody else may read them from disk meanwhile.
+    pub(crate) loading: bool,
     /// They are newer than those on disk.
     pub(crate) dirty: bool,
     /// Operations of a running commit that read them; writers wait.
@@ -95,6 +97,15 @@ impl Runs {
         Ok(id)
     }
 
+    /// The first placed run that shares a page with the run. Its id is good for ever: placed runs are never forgotten.
+    pub(crate) fn placed_over(&self, run: Run) -> Option<RunId> {
+        let before = self.index.range(..run).next_back();
+        let after =
+            self.index.range(run..).take_while(|(other, _)| other.region == run.region && other.first < run.end());
+        let is_placed = |(other, id): &(&Run, &RunId)| other.overlaps(&run) && self.get(**id).home.is_some();
+        before.into_iter().chain(after).find(is_placed).map(|(_, id)| *id)
+    }
+
     /// Forgets everything but placed runs. Nothing may be live, and ids given out before are void.
     pub(crate) fn forget_streamed(&mut self) {
         assert!(self.states.iter().all(|s| s.live.is_empty()), "a run was forgotten while an interval was live");
@@ -121,7 +132,8 @@ impl Runs {
                 Err(Conflict::Placed(error)) => return Err(error),
                 Err(Conflict::Streamed) => unreachable!("streamed runs were just forgotten"),
             };
-            self.get_mut(id).home = Some(Home { offset: p.offset, loaded: false, dirty: false, flushing: 0 });
+            self.get_mut(id).home =
+                Some(Home { offset: p.offset, loaded: false, loading: false, dirty: false, flushing: 0 });
         }
         Ok(())
     }

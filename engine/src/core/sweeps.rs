@@ -85,6 +85,12 @@ impl Sweeps {
         self.reserved
     }
 
+    /// An interval was taken back and is reserved again.
+    pub(crate) fn wait_again(&mut self, seq: u64) {
+        let at = self.waiting.partition_point(|other| *other < seq);
+        self.waiting.insert(at, seq);
+    }
+
     /// Passes every commit mark at or before the cursor; `at_mark`: also one exactly there.
     pub(crate) fn pass_marks(&mut self, at_mark: bool) {
         let Some(active) = &self.current else {
@@ -122,7 +128,7 @@ impl Sweeps {
 
 impl<I: Io> Core<I> {
     pub(crate) fn place(&mut self, placed: &[Placed], placed_bytes: u64) {
-        let usable = self.commit.arena_offset();
+        let usable = self.tickets.frames.start();
         let answer = if !self.live.is_empty() || self.sweeps.current.is_some() {
             Err(Error::Misuse { what: "runs are placed between sweeps; one is going on".into() })
         } else if placed_bytes > usable {
@@ -135,6 +141,10 @@ impl<I: Io> Core<I> {
         };
         if answer.is_ok() {
             self.window = Window::new(placed_bytes, usable - placed_bytes);
+            // From now on tickets use the homes of these runs.
+            for run in placed {
+                self.tickets.frames.written(run.run, None);
+            }
         }
         self.events.push_back(Event::Placed(answer));
     }
@@ -329,15 +339,15 @@ impl<I: Io> Core<I> {
         self.sweeps.reserved += 1;
     }
 
-    /// Starts reserved intervals whose run is free for them.
-    pub(crate) fn start_reserved(&mut self) {
+    /// Starts reserved intervals below this number whose run is free for them.
+    pub(crate) fn start_reserved(&mut self, below: u64) {
         if self.poison.is_some() {
             return;
         }
         let waiting = std::mem::take(&mut self.sweeps.waiting);
         let mut still = Vec::with_capacity(waiting.len());
         for seq in waiting {
-            if !self.start(seq) {
+            if seq >= below || !self.start(seq) {
                 still.push(seq);
             }
         }
@@ -357,6 +367,9 @@ impl<I: Io> Core<I> {
         let (id, mode, kind, placed) = (interval.run, interval.mode, interval.kind, interval.is_placed());
         let state = self.runs.get(id);
         if !state.may_start(seq, mode.writes()) {
+            return false;
+        }
+        if state.home.is_some_and(|home| home.loading) || self.tickets.exclude(state.run, mode.writes()) {
             return false;
         }
         let flushing = state.home.is_some_and(|home| home.flushing > 0);

@@ -1,6 +1,7 @@
 //! Operations in flight: what each is for, how far it came, and how pages become transfers.
 
 use crate::core::runs::RunId;
+use crate::core::tickets::TicketId;
 use crate::format::Layout;
 use crate::format::layout::Side;
 use crate::id::Run;
@@ -19,11 +20,13 @@ pub(crate) struct Piece {
     pub(crate) bytes: u32,
 }
 
-/// Whom written bytes belong to.
+/// Whom bytes that are read or written belong to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
-    /// A released interval of the window.
+    /// An interval: fetched, or released from the window.
     Interval(u64),
+    /// A ticket.
+    Ticket(TicketId),
     /// A placed run that a commit flushes.
     Flush(RunId),
 }
@@ -32,9 +35,9 @@ pub(crate) enum Owner {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// Disk to RAM.
-    Fetch { seq: u64 },
+    Fetch { owner: Owner },
     /// Checksums of fetched pages, compared with the table.
-    Verify { seq: u64 },
+    Verify { owner: Owner },
     /// Checksums of pages about to be written.
     Digest { owner: Owner },
     /// RAM to disk.

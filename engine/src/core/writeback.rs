@@ -4,7 +4,7 @@ use super::Core;
 use crate::config::Kind;
 use crate::core::interval::State;
 use crate::core::runs::RunId;
-use crate::core::transfer::{Owner, Piece, Purpose, pieces};
+use crate::core::transfer::{Owner, Purpose, pieces};
 use crate::id::Run;
 use crate::io::{Io, OpId};
 
@@ -23,9 +23,10 @@ impl<I: Io> Core<I> {
         match interval.state() {
             State::Ready if changed => {
                 assert!(mode.writes(), "interval {seq} was only read and comes back changed");
+                self.tickets.frames.written(self.runs.get(id).run, None);
                 match self.runs.get_mut(id).home.as_mut() {
                     Some(home) => {
-                        home.dirty = true;
+                        (home.loaded, home.dirty) = (true, true);
                         self.free(seq);
                     }
                     None => self.write_back(seq),
@@ -60,37 +61,37 @@ impl<I: Io> Core<I> {
         for seq in held {
             self.write_back_now(seq);
         }
+        self.ticket_write_held();
     }
 
     fn write_back_now(&mut self, seq: u64) {
         let interval = self.interval_mut(seq);
         interval.become_state(State::Writing);
         let (id, offset) = (interval.run, interval.offset);
-        let found = self.store_pieces(self.runs.get(id).run, offset);
-        self.interval_mut(seq).outstanding = found.len() as u32;
-        for piece in found {
-            self.enqueue(Purpose::Digest { owner: Owner::Interval(seq) }, piece);
-        }
+        let started = self.store(Owner::Interval(seq), self.runs.get(id).run, offset);
+        self.interval_mut(seq).outstanding = started;
     }
 
-    fn store_pieces(&self, run: Run, arena: u64) -> Vec<Piece> {
+    /// Starts writing a run whose bytes are at `arena`; returns the number of operations.
+    pub(crate) fn store(&mut self, owner: Owner, run: Run, arena: u64) -> u32 {
         let mut found = Vec::new();
         let side = |page| Some(self.pages.target(&self.layout, run.region, page));
         pieces(&self.layout, run, arena, self.transfer_bytes, side, |piece| found.push(piece));
-        found
+        let started = found.len() as u32;
+        for piece in found {
+            self.enqueue(Purpose::Digest { owner }, piece);
+        }
+        started
     }
 
     /// Starts writing a placed run that is dirty. Writers of it wait until the last operation is done.
     pub(crate) fn flush(&mut self, id: RunId) {
         let state = self.runs.get(id);
         let home = state.home.expect("only placed runs are flushed");
-        let found = self.store_pieces(state.run, home.offset);
+        let started = self.store(Owner::Flush(id), state.run, home.offset);
         let home = self.runs.get_mut(id).home.as_mut().expect("only placed runs are flushed");
         home.dirty = false;
-        home.flushing = found.len() as u32;
-        for piece in found {
-            self.enqueue(Purpose::Digest { owner: Owner::Flush(id) }, piece);
-        }
+        home.flushing = started;
     }
 
     /// A piece is on disk.
@@ -109,6 +110,7 @@ impl<I: Io> Core<I> {
                     self.free(seq);
                 }
             }
+            Owner::Ticket(id) => self.ticket_stored(id),
             Owner::Flush(id) => {
                 let home = self.runs.get_mut(id).home.as_mut().expect("only placed runs are flushed");
                 home.flushing -= 1;

@@ -1,0 +1,122 @@
+//! Who stands in whose way: tickets beside the intervals of sweeps and beside each other, page by page.
+//!
+//! Readers share pages, writers have them alone. An interval or a ticket that was only asked for stands in nobody's way.
+//! An interval that was fetched ahead, and that its user has neither taken nor asked for, would be in the way until the
+//! sweep comes to it, which may be never while the same user waits for the ticket: so it is *recalled*. If it is still
+//! being read it is not published; if it was published the reactor is asked to take it back, which fails if the user
+//! was faster. A recalled interval is reserved again, keeps its place, and starts anew after the ticket.
+//!
+//! Invariant: intervals are recalled only for a ticket that nothing else keeps waiting, and that ticket keeps others off
+//! its pages until it starts or a recall fails. So each recall makes progress, and none is repeated for nothing.
+
+use super::tickets::TicketId;
+use super::{Core, Event};
+use crate::core::interval::{Interval, Recall, State};
+use crate::core::runs::RunId;
+use crate::core::ticket::State as TicketState;
+use crate::id::Run;
+use crate::io::Io;
+
+/// What keeps a ticket from starting, from the least to the most.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Obstacle {
+    /// Nothing.
+    Nothing,
+    /// Intervals that no user has taken.
+    Untaken,
+    /// Somebody who cannot be asked to go.
+    Firm,
+}
+
+impl<I: Io> Core<I> {
+    /// What keeps a ticket from starting. `home`: the placed run that its pages belong to.
+    pub(crate) fn obstacle(&self, id: TicketId, home: Option<RunId>) -> Obstacle {
+        let ticket = self.tickets.get(id);
+        let (run, mode) = (ticket.run, ticket.mode);
+        let mut others = self.tickets.iter().filter(|(other, _)| *other != id);
+        if others.any(|(_, other)| other.excludes(run, mode.writes())) {
+            return Obstacle::Firm;
+        }
+        let frames = &self.tickets.frames;
+        let has_place = match (home.and_then(|id| self.runs.get(id).home), frames.find(run)) {
+            (Some(home), _) => !home.loading && !(mode.writes() && home.flushing > 0),
+            // Who loads the copy reads, as this one does, and leaves it loaded.
+            (None, Some(frame)) => frames.get(frame).loaded,
+            (None, None) => frames.has_room(self.layout.run_bytes(run)),
+        };
+        if !has_place {
+            return Obstacle::Firm;
+        }
+        let in_the_way = self.live.iter().filter(|i| self.excludes(i, run, mode.writes()));
+        in_the_way
+            .map(|i| if self.is_untaken(i) { Obstacle::Untaken } else { Obstacle::Firm })
+            .max()
+            .unwrap_or(Obstacle::Nothing)
+    }
+
+    /// Whether an interval keeps such a use of these pages from starting.
+    fn excludes(&self, interval: &Interval, run: Run, writes: bool) -> bool {
+        let active = matches!(interval.state(), State::Fetching | State::Ready | State::Held | State::Writing);
+        active && (writes || interval.mode.writes()) && self.runs.get(interval.run).run.overlaps(&run)
+    }
+
+    /// Whether no user has the interval's lease, waits for it, or is done with it, as far as is known here.
+    fn is_untaken(&self, interval: &Interval) -> bool {
+        let ahead = interval.seq >= self.sweeps.cursor() && !interval.released;
+        ahead && interval.recall != Recall::Taken && matches!(interval.state(), State::Fetching | State::Ready)
+    }
+
+    /// Takes back what is in the way of a ticket. Those that are being read come back by themselves.
+    pub(crate) fn recall(&mut self, id: TicketId) {
+        let ticket = self.tickets.get_mut(id);
+        if ticket.state() == TicketState::Waiting {
+            ticket.become_state(TicketState::Recalling);
+        }
+        let (run, writes) = (ticket.run, ticket.mode.writes());
+        for index in 0..self.live.len() {
+            let interval = &self.live[index];
+            let asks = interval.state() == State::Ready && interval.recall == Recall::No;
+            if asks && self.excludes(interval, run, writes) {
+                self.live[index].recall = Recall::Asked;
+                self.events.push_back(Event::Recall { seq: self.live[index].seq });
+            }
+        }
+    }
+
+    /// The answer to a recall. The interval may have been released, or given up, since it was asked for.
+    pub(crate) fn recalled(&mut self, seq: u64, taken: bool) {
+        let front = self.live.front().map_or(0, |i| i.seq);
+        let index = seq.checked_sub(front).and_then(|index| usize::try_from(index).ok());
+        let Some(interval) = index.and_then(|index| self.live.get_mut(index)) else {
+            return;
+        };
+        if interval.state() != State::Ready {
+            return;
+        }
+        assert_eq!(interval.recall, Recall::Asked, "interval {seq} was not recalled");
+        if taken {
+            interval.recall = Recall::Taken;
+        } else {
+            self.reserve_again(seq);
+        }
+    }
+
+    /// Whether an interval that would be ready now goes back, since a ticket waits for its pages.
+    pub(crate) fn goes_back(&mut self, seq: u64) -> bool {
+        let interval = self.interval_mut(seq);
+        let (id, mode, ahead) = (interval.run, interval.mode, interval.state() == State::Fetching);
+        let wanted = seq < self.sweeps.cursor();
+        let goes = ahead && !wanted && self.tickets.exclude(self.runs.get(id).run, mode.writes());
+        if goes {
+            self.reserve_again(seq);
+        }
+        goes
+    }
+
+    fn reserve_again(&mut self, seq: u64) {
+        let interval = self.interval_mut(seq);
+        interval.become_state(State::Reserved);
+        interval.recall = Recall::No;
+        self.sweeps.wait_again(seq);
+    }
+}
