@@ -222,13 +222,13 @@ impl Engine {
         Ok(Sweep { engine: self, plan: plan.clone(), base, taken: Cell::new(0), over: false })
     }
 
-    /// Makes everything written so far durable as one commit, and waits for it. Not while a writing lease is held.
+    /// Makes everything written so far durable as one commit, and waits for it. Not while a writing lease or ticket is
+    /// held; beside a sweep that writes to placed runs only at its commit marks, by [`Sweep::commit`].
     ///
     /// # Errors
     /// `Misuse`, `Poisoned`.
     pub fn commit(&self, note: &[u8]) -> Result<CommitId, Error> {
-        self.handle.commit_start(note)?;
-        self.handle.wait_committed()?.ok_or(Error::Closed)
+        self.handle.commit(note)?.ok_or(Error::Closed)
     }
 
     /// Waits for a commit begun by [`Sweep::commit`]; returns the last durable commit.
@@ -339,7 +339,7 @@ impl Sweep<'_> {
     /// earlier one first.
     ///
     /// # Errors
-    /// `Misuse` while a writing lease is held (told by the next wait); `Poisoned`.
+    /// `Misuse` while a writing lease or ticket is held (told by the next wait); `Poisoned`.
     pub fn commit(&self, note: &[u8]) -> Result<(), Error> {
         self.engine.handle.commit_start(note)
     }

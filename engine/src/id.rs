@@ -50,7 +50,9 @@ impl Run {
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "region {} pages {}..{}", self.region.0, self.first, self.end())
+        // Also of a run that no store has.
+        let end = u64::from(self.first) + u64::from(self.count);
+        write!(f, "region {} pages {}..{end}", self.region.0, self.first)
     }
 }
 

@@ -74,8 +74,10 @@ impl State {
 pub(crate) struct Handle {
     state: Mutex<State>,
     changed: Condvar,
-    /// Held while one waits for an answer that carries no number.
+    /// Held while one waits for the answer to `Place` or `Begin`, of which there is one place each.
     call: Mutex<()>,
+    /// Held while one waits for his own commit, so that nobody else's answer is taken for it.
+    commit: Mutex<()>,
     commands: Sender<Option<Command>>,
     waker: Waker,
 }
@@ -91,7 +93,8 @@ impl Handle {
             Arc::new(Handle {
                 state: Mutex::new(state),
                 changed: Condvar::new(),
-                call: Mutex::new(()),
+                call: Mutex::default(),
+                commit: Mutex::default(),
                 commands,
                 waker,
             }),
@@ -176,6 +179,13 @@ impl Handle {
         }
         self.send(Command::Commit { note: note.to_vec() });
         Ok(())
+    }
+
+    /// Makes a commit and waits for it.
+    pub(crate) fn commit(&self, note: &[u8]) -> Result<Option<CommitId>, Error> {
+        let _commit = self.commit.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.commit_start(note)?;
+        self.wait_committed()
     }
 
     /// Waits for the commit being made, if one is.

@@ -131,8 +131,11 @@ impl<I: Io> Core<I> {
         let ahead = |i: &super::Interval| {
             i.is_placed() && i.state() == IntervalState::Ready && i.mode.writes() && i.kind == Kind::Checkpointed
         };
-        if self.live.iter().any(|i| held(i) || ahead(i)) {
+        if self.live.iter().any(held) {
             return misuse("a commit was asked for while a writing lease is held");
+        }
+        if self.live.iter().any(ahead) {
+            return misuse("a commit was asked for beside a sweep, but not at one of its commit marks");
         }
         if self.tickets.has_writer() {
             return misuse("a commit was asked for while a writing ticket is held");

@@ -69,3 +69,42 @@ impl Handle {
         self.send(Command::GiveBack { ticket, changed });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Event;
+    use crate::id::RegionId;
+    use crate::io::Waker;
+
+    const RUN: Run = Run { region: RegionId(0), first: 0, count: 1 };
+
+    #[test]
+    fn a_poisoned_engine_fails_tickets_that_wait_that_are_ready_and_that_are_new() {
+        let (handle, _commands) = Handle::new(Waker::new().expect("waker"), None);
+        let [waits, ready] = [0, 1].map(|_| handle.ticket_fetch(RUN, Mode::Read).expect("alive"));
+        handle.lock().take_in(Event::TicketReady { ticket: ready, offset: 0, bytes: 4096 });
+        assert!(handle.ticket_is_ready(ready) && !handle.ticket_is_ready(waits));
+        let waiting = std::thread::spawn({
+            let handle = handle.clone();
+            move || handle.ticket_take(waits)
+        });
+        handle.lock().take_in(Event::Poisoned { first: "a write".into() });
+        handle.changed.notify_all();
+        assert!(matches!(waiting.join().expect("no panic"), Err(Error::Poisoned { .. })));
+        assert!(matches!(handle.ticket_take(ready), Err(Error::Poisoned { .. })));
+        assert!(matches!(handle.ticket_fetch(RUN, Mode::Read), Err(Error::Poisoned { .. })));
+        assert!(matches!(handle.prefetch(vec![RUN]), Err(Error::Poisoned { .. })));
+    }
+
+    #[test]
+    fn an_answer_to_a_ticket_that_was_dropped_is_forgotten() {
+        let (handle, commands) = Handle::new(Waker::new().expect("waker"), None);
+        let ticket = handle.ticket_fetch(RUN, Mode::Read).expect("alive");
+        handle.ticket_release(ticket, false);
+        handle.lock().take_in(Event::TicketReady { ticket, offset: 0, bytes: 4096 });
+        assert!(handle.lock().tickets.answers.is_empty());
+        let sent: Vec<_> = commands.try_iter().flatten().collect();
+        assert!(matches!(sent[..], [Command::Fetch { .. }, Command::GiveBack { changed: false, .. }]), "{sent:?}");
+    }
+}
