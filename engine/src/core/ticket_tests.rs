@@ -6,6 +6,7 @@ use super::{Command, Core, Event, Parts, meta_bytes};
 use crate::arena::Arena;
 use crate::config::{Kind, RegionSpec};
 use crate::error::Error;
+use crate::format::Stripes;
 use crate::format::layout::{Layout, Side};
 use crate::format::table::{SECOND, WRITTEN};
 use crate::id::{Mode, RegionId, Run};
@@ -63,8 +64,8 @@ impl Source for Image {
 
 fn fresh() -> Vec<u8> {
     let regions = regions();
-    let layout = Layout::new(&regions);
-    let mut image = vec![0xee; layout.total_bytes as usize];
+    let layout = Layout::new(&regions, &Stripes::single());
+    let mut image = vec![0xee; layout.total_bytes(0) as usize];
     for (offset, bytes) in first_records(&layout, &regions, &blank(&layout, &regions, [7; 16])) {
         image[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
     }
@@ -280,7 +281,7 @@ impl World {
 
     fn open(shop: Shop, plan: Arc<Plan>, settings: Settings, image: Vec<u8>) -> World {
         let (regions, image) = (regions(), Image(image));
-        let layout = Layout::new(&regions);
+        let layout = Layout::new(&regions, &Stripes::single());
         let (superblock, table) = match look(&image).expect("superblocks") {
             Found::Store(superblock) => {
                 let table = recover(&image, &superblock).expect("records").table;

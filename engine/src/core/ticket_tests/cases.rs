@@ -4,6 +4,7 @@
 use super::{COUNT, FROZEN, PAGE_BYTES, SHOPS, STATE, Use, World, regions, run};
 use crate::core::Command;
 use crate::error::Error;
+use crate::format::Stripes;
 use crate::format::layout::{Layout, Side};
 use crate::id::{Mode, Run};
 use crate::io::memory::Settings;
@@ -236,7 +237,7 @@ fn a_placed_run_that_was_not_written_after_all_is_read() {
 fn a_changed_byte_on_disk_fails_the_tickets_that_need_the_page_and_no_other() {
     let mut world = World::new(SHOPS[0], 7);
     world.fill(run(STATE, 0, 4));
-    let at = Layout::new(&regions()).extent(STATE, 3, Side::First).offset;
+    let at = Layout::new(&regions(), &Stripes::single()).extent(STATE, 3, Side::First).offset;
     world.core.io_mut().write_durable(0, at + 8, &[0xff]);
     // The copy is still right; another takes its place.
     world.read(run(STATE, 0, 4));
