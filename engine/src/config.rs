@@ -67,8 +67,9 @@ pub struct Config {
     /// Bytes of the pinned arena. A hard bound.
     pub host_bytes: u64,
     /// Bytes of the arena, of `host_bytes`, that are kept for unplanned use, a multiple of 4,096. Plans get the rest:
-    /// the budget they are made for must be smaller by as much. All leases of tickets that are held at once, and those
-    /// of changed pages that wait to be written, must fit. Default 0: tickets only on placed runs.
+    /// the budget they are made for must be smaller by as much. A run is in one piece, so leases that are held at once
+    /// need room and gaps: twice their number times the longest run is always enough. Default 0: tickets only on placed
+    /// runs.
     pub unplanned_bytes: u64,
     /// Operations in flight per volume, 1 to 1,024. Default 64.
     pub queue_depth: u32,

@@ -204,6 +204,35 @@ fn threads_count_beside_a_sweep_that_has_a_part_placed() {
     threads_count_beside_a_sweep(Backend::Pool, 288 << 10, 96 << 10);
 }
 
+/// One thread, in the middle of a sweep that has fetched ahead what the thread asks for.
+#[test]
+fn the_user_of_a_sweep_may_fetch_what_it_has_fetched_ahead() {
+    let (engine, _dir) = small(8);
+    let plan = make_plan(160 << 10);
+    engine.place(&plan.exit, &plan.spilled).expect("place");
+    let done = Done { counted: (0..PAGES).map(|_| AtomicU64::new(0)).collect(), ..Done::default() };
+    for round in 0..10 {
+        let sweep = engine.sweep(&plan, Some(&plan)).expect("sweep");
+        for mode in [Mode::Update, Mode::Read] {
+            for first in (0..PAGES).step_by(COUNT as usize) {
+                let pages = run(STATE, first, COUNT);
+                match mode {
+                    Mode::Read => counters(&sweep.host(pages).expect("lease")),
+                    _ => count_up(&mut sweep.host_mut(pages).expect("lease")),
+                }
+                if mode == Mode::Update {
+                    done.count(pages);
+                }
+                let ahead = run(STATE, (first + COUNT * (1 + round % 3)) % PAGES, 1 + round % COUNT);
+                count_up(&mut engine.fetch(ahead, Mode::Update).and_then(Ticket::wait_mut).expect("lease"));
+                done.count(ahead);
+            }
+        }
+        sweep.finish().expect("finish");
+    }
+    check_counters(&engine, &done);
+}
+
 #[test]
 fn an_engine_and_its_tickets_may_be_used_from_any_thread() {
     fn shared<T: Sync>() {}

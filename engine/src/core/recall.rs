@@ -13,7 +13,7 @@ use super::tickets::TicketId;
 use super::{Core, Event};
 use crate::core::interval::{Interval, Recall, State};
 use crate::core::runs::RunId;
-use crate::core::ticket::State as TicketState;
+use crate::core::ticket::{State as TicketState, Ticket};
 use crate::id::Run;
 use crate::io::Io;
 
@@ -33,13 +33,18 @@ impl<I: Io> Core<I> {
     pub(crate) fn obstacle(&self, id: TicketId, home: Option<RunId>) -> Obstacle {
         let ticket = self.tickets.get(id);
         let (run, mode) = (ticket.run, ticket.mode);
-        let mut others = self.tickets.iter().filter(|(other, _)| *other != id);
-        if others.any(|(_, other)| other.excludes(run, mode.writes())) {
+        let home = home.map(|id| self.runs.get(id)).and_then(|state| Some((state.run, state.home?)));
+        // Who loads a home reads all of it, also what a copy from before it was placed is about to change.
+        let loads = home.filter(|(_, home)| !home.loaded).map(|(placed, _)| placed);
+        let keeps_off = |other: &Ticket| {
+            other.excludes(run, mode.writes()) || loads.is_some_and(|placed| other.excludes(placed, false))
+        };
+        if self.tickets.iter().any(|(other, ticket)| other != id && keeps_off(ticket)) {
             return Obstacle::Firm;
         }
         let frames = &self.tickets.frames;
-        let has_place = match (home.and_then(|id| self.runs.get(id).home), frames.find(run)) {
-            (Some(home), _) => !home.loading && !(mode.writes() && home.flushing > 0),
+        let has_place = match (home, frames.find(run)) {
+            (Some((_, home)), _) => !home.loading && !(mode.writes() && home.flushing > 0),
             // Who loads the copy reads, as this one does, and leaves it loaded.
             (None, Some(frame)) => frames.get(frame).loaded,
             (None, None) => frames.has_room(self.layout.run_bytes(run)),

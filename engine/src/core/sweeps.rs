@@ -58,7 +58,7 @@ pub(crate) struct Sweeps {
     gate: u64,
     /// Plans prepared lately.
     known: Vec<Prepared>,
-    /// Reserved intervals that were not started.
+    /// Reserved intervals that were not started, in order.
     waiting: Vec<u64>,
 }
 
@@ -341,7 +341,7 @@ impl<I: Io> Core<I> {
 
     /// Starts reserved intervals below this number whose run is free for them.
     pub(crate) fn start_reserved(&mut self, below: u64) {
-        if self.poison.is_some() {
+        if self.poison.is_some() || self.sweeps.waiting.first().is_none_or(|first| *first >= below) {
             return;
         }
         let waiting = std::mem::take(&mut self.sweeps.waiting);

@@ -2,12 +2,13 @@
 //! what is read again.
 
 use super::{COUNT, FROZEN, PAGE_BYTES, SHOPS, STATE, Use, World, regions, run};
-use crate::core::Command;
+use crate::core::{Command, Event};
 use crate::error::Error;
 use crate::format::Stripes;
 use crate::format::layout::{Layout, Side};
 use crate::id::{Mode, Run};
 use crate::io::memory::Settings;
+use crate::plan::Placed;
 use crate::schedule::{Resource, Schedule};
 
 impl World {
@@ -230,6 +231,31 @@ fn a_placed_run_that_was_not_written_after_all_is_read() {
             }
         }
         again.read(run(STATE, 0, COUNT));
+    }
+}
+
+/// A run is placed while a ticket changes a part of it in a copy: who loads its home waits for that.
+#[test]
+fn a_run_may_be_placed_while_a_ticket_holds_a_part_of_it() {
+    for changed in [false, true] {
+        let mut world = World::new(SHOPS[1], 8);
+        world.fill(run(STATE, 0, COUNT));
+        let held = world.fetch(run(STATE, 0, 1), Mode::Update);
+        let offset = world.wait(held).expect("nobody is there");
+        let placed = Placed { run: run(STATE, 0, COUNT), offset: 0, bytes: u64::from(COUNT * PAGE_BYTES) };
+        world.core.command(Command::Place { placed: vec![placed], placed_bytes: placed.bytes });
+        assert!(matches!(world.core.next_event(), Some(Event::Placed(Ok(())))));
+        let other = world.fetch(run(STATE, 1, 1), Mode::Read);
+        world.steps();
+        assert!(world.tickets.is_empty(), "it would load the home with bytes that are about to change");
+        if changed {
+            world.pages.write(&world.arena, held.run, offset);
+        }
+        world.give_back(held, changed);
+        let offset = world.wait(other).expect("loads the home");
+        world.pages.check(&world.arena, other.run, offset);
+        world.read(run(STATE, 0, COUNT));
+        assert!(offset < placed.bytes, "in the home");
     }
 }
 
