@@ -11,14 +11,17 @@
 //!
 //! There is no time here: `poll` with `wait` completes at least one operation if there is one, and never sleeps.
 
+mod damage;
 pub mod disk;
-mod rng;
+pub mod fault;
+pub(crate) mod rng;
 
 use super::hash::hash;
 use super::{Completion, Io, IoLimits, Op, OpId};
 use crate::arena::Arena;
 use crate::format::checksum::page_checksum;
 use disk::{Crash, Disk, SECTOR_BYTES, Unflushed};
+use fault::{Counts, Fault};
 use rng::SplitMix64;
 use rustix::io::Errno;
 use std::io;
@@ -26,38 +29,27 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use fault::Faults;
+
 /// What a frame holds between the submission of a read and its completion.
 const POISON: u8 = 0xd5;
 
 /// Most completions that one poll hands out.
 const COMPLETIONS_MAX: u64 = 4;
 
-/// How often things go wrong, in thousandths of the operations concerned.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Faults {
-    /// Reads that move fewer bytes than asked, a whole number of sectors.
-    pub short_read: u32,
-    /// Writes that move fewer bytes than asked, a whole number of sectors.
-    pub short_write: u32,
-    /// Reads and writes that fail with EIO; such a write leaves any of its sectors changed.
-    pub eio: u32,
-    /// Reads and writes that fail with EINTR and move nothing.
-    pub eintr: u32,
-    /// Reads and writes that fail with EAGAIN and move nothing.
-    pub eagain: u32,
-    /// Writes that fail with ENOSPC and move nothing.
-    pub enospc: u32,
-    /// Submissions that are refused although there is room.
-    pub refusal: u32,
-    /// Syncs that fail with EIO. What they should have covered no later sync covers.
-    pub failed_sync: u32,
-}
+/// Most polls that a straggler sits out.
+const STRAGGLE_MAX: u64 = 200;
+
+/// Writes remembered as places that a misdirected write may hit.
+const PLACES_MAX: usize = 64;
 
 /// How a simulated disk behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Decides order and faults.
+    /// Decides the order of completions.
     pub seed: u64,
+    /// Decides when faults strike and what they do.
+    pub fault_seed: u64,
     /// Operations in flight.
     pub queue_depth: u32,
     /// Alignment demanded of memory, offsets and lengths, a multiple of 512.
@@ -69,8 +61,23 @@ pub struct Settings {
 impl Settings {
     /// A disk without faults.
     pub fn new(seed: u64) -> Settings {
-        Settings { seed, queue_depth: 32, alignment: 512, faults: Faults::default() }
+        Settings { seed, fault_seed: seed, queue_depth: 32, alignment: 512, faults: Faults::default() }
     }
+}
+
+/// A submission or a completion, for traces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Happened {
+    pub(crate) id: OpId,
+    /// The operation: `read`, `write`, `sync` or `hash`.
+    pub(crate) what: &'static str,
+    pub(crate) volume: u16,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
+    /// `None`: submitted. Else bytes moved, or an error number as a negative one.
+    pub(crate) moved: Option<i64>,
+    /// What struck.
+    pub(crate) fault: Option<Fault>,
 }
 
 /// An operation that was submitted and has not completed.
@@ -81,6 +88,8 @@ struct InFlight {
     frame_checksum: u64,
     /// For a sync: how many completed writes it covers, counted over the disk's life.
     covers: u64,
+    /// Polls that it still sits out.
+    stuck: u64,
 }
 
 /// The simulated disk.
@@ -88,10 +97,18 @@ pub struct MemoryIo {
     arena: Arc<Arena>,
     disk: Disk,
     settings: Settings,
+    /// Draws the order.
     rng: SplitMix64,
+    /// Draws the faults.
+    luck: SplitMix64,
+    counts: Counts,
     in_flight: Vec<InFlight>,
+    /// Where writes went, the oldest first.
+    places: Vec<(u16, u64)>,
     events: u64,
     stop_after: u64,
+    /// What happened since it was asked last; `None`: nobody asks.
+    record: Option<Vec<Happened>>,
 }
 
 impl MemoryIo {
@@ -102,17 +119,67 @@ impl MemoryIo {
 
     /// Volumes with this content, all of it durable: the machine starts again.
     pub fn from_image(arena: Arc<Arena>, volumes: Vec<Vec<u8>>, settings: Settings) -> MemoryIo {
+        MemoryIo::on(arena, Disk::new(volumes), settings)
+    }
+
+    /// A process starts on a disk that another left: what is volatile there is volatile still.
+    pub(crate) fn on(arena: Arc<Arena>, disk: Disk, settings: Settings) -> MemoryIo {
         assert!(settings.alignment > 0 && u64::from(settings.alignment).is_multiple_of(SECTOR_BYTES));
-        let rng = SplitMix64::new(settings.seed);
         MemoryIo {
             arena,
-            disk: Disk::new(volumes),
+            disk,
             settings,
-            rng,
+            rng: SplitMix64::named(settings.seed, "order"),
+            luck: SplitMix64::named(settings.fault_seed, "faults"),
+            counts: Counts::default(),
             in_flight: Vec::new(),
+            places: Vec::new(),
             events: 0,
             stop_after: u64::MAX,
+            record: None,
         }
+    }
+
+    /// The process dies: what was in flight is on the disk in part or whole, and volatile.
+    pub(crate) fn killed(mut self, seed: u64) -> Disk {
+        let mut rng = SplitMix64::new(seed);
+        for InFlight { op, .. } in &self.in_flight {
+            if let Op::Write { volume, offset, from } = op {
+                match rng.below(3) {
+                    0 => {}
+                    1 => self.disk.write(*volume, *offset, self.arena.slice(from)),
+                    _ => self.disk.tear(*volume, *offset, self.arena.slice(from), &mut rng),
+                }
+            }
+        }
+        self.disk
+    }
+
+    /// The volumes.
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// From now on nothing goes wrong, and what did not read or complete does.
+    pub(crate) fn calm(&mut self) {
+        self.settings.faults = Faults::default();
+        self.disk.heal_bad();
+        self.in_flight.iter_mut().for_each(|f| f.stuck = 0);
+    }
+
+    /// How often each fault struck.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Keeps a record of what happens, for `happened`.
+    pub(crate) fn keep_record(&mut self) {
+        self.record = Some(Vec::new());
+    }
+
+    /// What happened since the last call.
+    pub(crate) fn happened(&mut self) -> Vec<Happened> {
+        self.record.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Submissions and completions so far.
@@ -165,9 +232,13 @@ impl MemoryIo {
         })
     }
 
-    fn chance(&mut self, thousandths: u32) -> bool {
-        // Always drawn, so that changing one probability leaves the rest of a run as it was where it can.
-        self.rng.below(1000) < u64::from(thousandths)
+    /// Whether a fault strikes. Always drawn, so that changing one rate leaves the rest of a run as it was where it can.
+    fn strikes(&mut self, fault: Fault) -> bool {
+        let strikes = self.luck.thousandths(self.settings.faults.rate(fault));
+        if strikes {
+            self.counts.count(fault);
+        }
+        strikes
     }
 
     /// Panics unless the operation may be in flight beside those that are.
@@ -203,70 +274,151 @@ impl MemoryIo {
         }
     }
 
-    /// Completes one operation, chosen at random.
-    fn complete_one(&mut self) -> Completion {
-        let chosen = self.rng.below(self.in_flight.len() as u64) as usize;
-        let InFlight { id, mut op, frame_checksum, covers } = self.in_flight.swap_remove(chosen);
+    /// Completes one operation, chosen at random among those that are not stuck; `force`: or are, if all are.
+    fn complete_one(&mut self, force: bool) -> Option<Completion> {
+        let ready: Vec<usize> = (0..self.in_flight.len()).filter(|&n| force || self.in_flight[n].stuck == 0).collect();
+        if ready.is_empty() {
+            return None;
+        }
+        let chosen = self.rng.pick(&ready);
+        let InFlight { id, mut op, frame_checksum, covers, .. } = self.in_flight.swap_remove(chosen);
         assert_eq!(
             self.frame_checksum(&op),
             frame_checksum,
             "the frame of {op:?} changed while the operation was in flight"
         );
-        let faults = self.settings.faults;
-        let result = match &mut op {
-            Op::Read { volume, offset, into } => {
-                let result = self.outcome(into.bytes, faults.short_read, 0);
-                if let Ok(moved) = result {
-                    let (at, moved) = (*offset as usize, moved as usize);
-                    self.arena.slice_mut(into)[..moved].copy_from_slice(&self.disk.live(*volume)[at..at + moved]);
-                }
-                result
-            }
-            Op::Write { volume, offset, from } => {
-                let result = self.outcome(from.bytes, faults.short_write, faults.enospc);
-                let source = self.arena.slice(from);
-                match &result {
-                    Ok(moved) => self.disk.write(*volume, *offset, &source[..*moved as usize]),
-                    Err(Errno::IO) => self.disk.tear(*volume, *offset, source, &mut self.rng),
-                    Err(_) => {}
-                }
-                result
-            }
-            Op::Sync { volume } => {
-                let fails = self.chance(faults.failed_sync);
-                self.disk.sync(*volume, covers, !fails);
-                if fails { Err(Errno::IO) } else { Ok(0) }
-            }
-            Op::Hash { .. } => Ok(0),
+        let (result, fault) = match &mut op {
+            Op::Read { volume, offset, into } => self.complete_read(*volume, *offset, into),
+            Op::Write { volume, offset, from } => self.complete_write(*volume, *offset, from),
+            Op::Sync { volume } => self.complete_sync(*volume, covers),
+            Op::Hash { .. } => (Ok(0), None),
         };
         self.events += 1;
-        Completion { id, op, result: result.map_err(io::Error::from) }
+        let moved = result.map_or_else(|e| -i64::from(e.raw_os_error()), i64::from);
+        self.note(id, &op, Some(moved), fault);
+        Some(Completion { id, op, result: result.map_err(io::Error::from) })
+    }
+
+    fn complete_read(&mut self, volume: u16, offset: u64, into: &mut super::FrameMut) -> Outcome {
+        let bytes = into.bytes;
+        let spoiled = self.luck.below(u64::from(bytes)) / SECTOR_BYTES * SECTOR_BYTES;
+        if !self.disk.is_spared(volume, offset + spoiled, 1) && self.strikes(Fault::BadSector) {
+            self.disk.spoil(volume, offset + spoiled);
+        }
+        let (result, fault) = self.outcome(bytes, Fault::ShortRead);
+        match result {
+            Ok(moved) if self.disk.is_bad(volume, offset, moved as usize) => (Err(Errno::IO), Some(Fault::BadSector)),
+            Ok(moved) => {
+                let (at, moved) = (offset as usize, moved as usize);
+                self.arena.slice_mut(into)[..moved].copy_from_slice(&self.disk.live(volume)[at..at + moved]);
+                (result, fault)
+            }
+            Err(_) => (result, fault),
+        }
+    }
+
+    fn complete_write(&mut self, volume: u16, offset: u64, from: &super::FrameRef) -> Outcome {
+        let (result, fault) = match self.outcome(from.bytes, Fault::ShortWrite) {
+            (Ok(_), _) if self.strikes(Fault::Enospc) => (Err(Errno::NOSPC), Some(Fault::Enospc)),
+            other => other,
+        };
+        let arena = Arc::clone(&self.arena);
+        let source = arena.slice(from);
+        match result {
+            Ok(moved) => {
+                let struck = self.store(volume, offset, &source[..moved as usize]);
+                (result, struck.or(fault))
+            }
+            Err(Errno::IO) => {
+                self.disk.tear(volume, offset, source, &mut self.luck);
+                (result, fault)
+            }
+            Err(_) => (result, fault),
+        }
+    }
+
+    /// Stores what a write moved, unless that goes wrong in silence.
+    fn store(&mut self, volume: u16, offset: u64, bytes: &[u8]) -> Option<Fault> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let place = self.luck.below(PLACES_MAX as u64) as usize;
+        let elsewhere = self.places.get(place).filter(|(v, at)| {
+            let end = at + bytes.len() as u64;
+            let inside = end <= self.disk.live(volume).len() as u64;
+            *v == volume && *at != offset && inside && !self.disk.is_spared(volume, *at, bytes.len())
+        });
+        let elsewhere = elsewhere.map(|(_, at)| *at);
+        let may = !self.disk.is_spared(volume, offset, bytes.len());
+        let fault = match () {
+            () if may && self.strikes(Fault::Flip) => Some(Fault::Flip),
+            () if may && self.strikes(Fault::LostWrite) => Some(Fault::LostWrite),
+            () if may && elsewhere.is_some() && self.strikes(Fault::Misdirected) => Some(Fault::Misdirected),
+            () => None,
+        };
+        match (fault, elsewhere) {
+            (Some(Fault::Flip), _) => self.disk.write_flipped(volume, offset, bytes),
+            (Some(Fault::LostWrite), _) => self.disk.write_nothing(volume, offset, bytes),
+            (Some(_), Some(elsewhere)) => self.disk.write_elsewhere(volume, offset, elsewhere, bytes),
+            _ => self.disk.write(volume, offset, bytes),
+        }
+        if self.places.len() == PLACES_MAX {
+            self.places.remove(0);
+        }
+        self.places.push((volume, offset));
+        fault
+    }
+
+    fn complete_sync(&mut self, volume: u16, covers: u64) -> Outcome {
+        if self.strikes(Fault::FailedSync) {
+            self.disk.sync_failed(volume, covers, &mut self.luck);
+            return (Err(Errno::IO), Some(Fault::FailedSync));
+        }
+        self.disk.sync(volume, covers);
+        (Ok(0), None)
     }
 
     /// Bytes moved by a transfer of `bytes`, or its error.
-    fn outcome(&mut self, bytes: u32, short: u32, no_space: u32) -> Result<u32, Errno> {
-        let faults = self.settings.faults;
-        for (thousandths, errno) in [
-            (faults.eio, Errno::IO),
-            (faults.eintr, Errno::INTR),
-            (faults.eagain, Errno::AGAIN),
-            (no_space, Errno::NOSPC),
+    fn outcome(&mut self, bytes: u32, short: Fault) -> Outcome {
+        for (fault, errno) in [
+            (Fault::Eio, Errno::IO),
+            (Fault::Eintr, Errno::INTR),
+            (Fault::Eagain, Errno::AGAIN),
+            (Fault::Ecanceled, Errno::CANCELED),
         ] {
-            if self.chance(thousandths) {
-                return Err(errno);
+            if self.strikes(fault) {
+                return (Err(errno), Some(fault));
             }
         }
         let sectors = u64::from(bytes) / SECTOR_BYTES;
-        if self.chance(short) && sectors > 1 {
-            return Ok(((1 + self.rng.below(sectors - 1)) * SECTOR_BYTES) as u32);
+        if sectors > 1 && self.strikes(short) {
+            return (Ok(((1 + self.luck.below(sectors - 1)) * SECTOR_BYTES) as u32), Some(short));
         }
-        Ok(bytes)
+        if self.strikes(Fault::Ragged) {
+            return (Ok(self.luck.below(u64::from(bytes)) as u32), Some(Fault::Ragged));
+        }
+        (Ok(bytes), None)
+    }
+
+    fn note(&mut self, id: OpId, op: &Op, moved: Option<i64>, fault: Option<Fault>) {
+        if let Some(record) = &mut self.record {
+            let (what, volume, offset, bytes) = match op {
+                Op::Read { volume, offset, into } => ("read", *volume, *offset, into.bytes),
+                Op::Write { volume, offset, from } => ("write", *volume, *offset, from.bytes),
+                Op::Sync { volume } => ("sync", *volume, 0, 0),
+                Op::Hash { from, .. } => ("hash", 0, from.offset, from.bytes),
+            };
+            record.push(Happened { id, what, volume, offset, bytes, moved, fault });
+        }
     }
 }
 
+/// The result of an operation and the fault that struck it.
+type Outcome = (Result<u32, Errno>, Option<Fault>);
+
 impl Io for MemoryIo {
     fn submit(&mut self, id: OpId, mut op: Op) -> Result<(), Op> {
-        let refused = self.chance(self.settings.faults.refusal);
+        let refused = self.strikes(Fault::Refusal);
         if refused || self.in_flight.len() == self.settings.queue_depth as usize {
             return Err(op);
         }
@@ -283,18 +435,21 @@ impl Io for MemoryIo {
             Op::Write { .. } | Op::Sync { .. } => {}
         }
         let frame_checksum = self.frame_checksum(&op);
-        self.in_flight.push(InFlight { id, op, frame_checksum, covers: self.disk.writes_completed() });
+        let stuck = if self.strikes(Fault::Straggler) { 1 + self.luck.below(STRAGGLE_MAX) } else { 0 };
+        self.note(id, &op, None, (stuck > 0).then_some(Fault::Straggler));
+        self.in_flight.push(InFlight { id, op, frame_checksum, covers: self.disk.writes_completed(), stuck });
         Ok(())
     }
 
     fn poll(&mut self, out: &mut Vec<Completion>, wait: Option<Duration>) -> io::Result<()> {
         let least = u64::from(wait.is_some());
         let count = least + self.rng.below(COMPLETIONS_MAX + 1 - least);
-        for _ in 0..count.min(self.in_flight.len() as u64) {
+        self.in_flight.iter_mut().for_each(|f| f.stuck = f.stuck.saturating_sub(1));
+        for n in 0..count.min(self.in_flight.len() as u64) {
             if self.stopped() {
                 break;
             }
-            out.push(self.complete_one());
+            out.extend(self.complete_one(wait.is_some() && n == 0));
         }
         if self.stopped() { Err(io::Error::other("the simulated disk has stopped")) } else { Ok(()) }
     }

@@ -1,9 +1,11 @@
 //! The simulated disk's own rules: a checker that lets errors through is worse than none.
 
 use super::disk::Crash;
+use super::fault::Fault;
 use super::{Faults, MemoryIo, POISON, Settings};
 use crate::arena::Arena;
 use crate::io::{Completion, FrameMut, FrameRef, Io, Op, OpId};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,17 +172,133 @@ fn a_sync_covers_what_had_completed_and_nothing_else() {
 #[test]
 fn what_a_failed_sync_missed_no_later_sync_saves() {
     let faults = Faults { failed_sync: 1000, ..Faults::default() };
-    let (mut io, arena) = simulated(Settings { faults, ..Settings::new(3) });
-    put(&mut io, &arena, 0, 0, 1);
-    assert!(run(&mut io, Op::Sync { volume: 0 }).result.is_err());
-    io.settings.faults.failed_sync = 0;
+    let mut readable = 0;
+    for seed in 0..20 {
+        let (mut io, arena) = simulated(Settings { faults, ..Settings::new(seed) });
+        put(&mut io, &arena, 0, 0, 1);
+        assert!(run(&mut io, Op::Sync { volume: 0 }).result.is_err());
+        io.settings.faults.failed_sync = 0;
+        assert!(run(&mut io, Op::Sync { volume: 0 }).result.is_ok());
+        assert_eq!(io.crash_image(0, Crash::NoneSurvive)[0][0], 0);
+        // It may still be read, from a cache, and may still come to be stored; or it is gone at once.
+        assert_eq!(io.crash_image(0, Crash::AllSurvive)[0][0], io.volume(0)[0]);
+        readable += u32::from(io.volume(0)[0]);
+        // Newer bytes that are durable stay.
+        put(&mut io, &arena, 0, 0, 2);
+        assert!(run(&mut io, Op::Sync { volume: 0 }).result.is_ok());
+        assert_eq!(io.crash_image(0, Crash::AllSurvive)[0][0], 2);
+    }
+    assert!((1..20).contains(&readable), "{readable}");
+}
+
+#[test]
+fn a_prefix_is_what_completed_first_and_the_last_of_it_torn() {
+    let (mut io, arena) = simulated(Settings::new(5));
+    for n in 0..3u8 {
+        put(&mut io, &arena, 0, u64::from(n) * 4096, n + 1);
+    }
+    let mut torn = BTreeSet::new();
+    for seed in 0..16 {
+        let image = io.crash_image(seed, Crash::Prefix(1));
+        assert_eq!((image[0][0], image[0][8192]), (1, 0));
+        torn.insert(image[0][4096]);
+    }
+    assert_eq!(torn, BTreeSet::from([0, 2]));
+}
+
+/// A disk that always has this fault.
+fn always(fault: Fault) -> (MemoryIo, Arc<Arena>) {
+    let mut faults = Faults::default();
+    *faults.rate_mut(fault) = 1000;
+    simulated(Settings { faults, ..Settings::new(13) })
+}
+
+#[test]
+fn a_flipped_bit_is_the_same_at_every_try_and_suspect() {
+    let (mut io, arena) = always(Fault::Flip);
+    let mut seen = BTreeSet::new();
+    for _ in 0..3 {
+        put(&mut io, &arena, 0, 512, 9);
+        seen.insert(io.volume(0)[512..1024].to_vec());
+    }
+    assert_eq!(seen.len(), 1);
+    let wrong: Vec<u8> = seen.first().expect("one").iter().copied().filter(|b| *b != 9).collect();
+    assert!(wrong.len() == 1 && (wrong[0] ^ 9).count_ones() == 1);
+    assert!(io.disk().is_suspect(0, 512, 512) && !io.disk().is_suspect(0, 0, 512));
+}
+
+#[test]
+fn a_lost_write_is_suspect_until_a_later_one_is_durable() {
+    let (mut io, arena) = always(Fault::LostWrite);
+    put(&mut io, &arena, 0, 512, 9);
+    assert_eq!(io.volume(0)[512], 0);
+    io.settings.faults.lost_write = 0;
+    put(&mut io, &arena, 0, 512, 8);
+    assert!(io.disk().is_suspect(0, 512, 1), "a power loss would bring the damage back");
     assert!(run(&mut io, Op::Sync { volume: 0 }).result.is_ok());
+    assert!(!io.disk().is_suspect(0, 512, 1));
+}
+
+#[test]
+fn a_misdirected_write_lands_where_another_was() {
+    let (mut io, arena) = simulated(Settings::new(13));
+    for n in 0..64u8 {
+        put(&mut io, &arena, 0, u64::from(n % 2) * 4096, 1 + n % 2);
+    }
+    io.settings.faults.misdirected = 1000;
+    put(&mut io, &arena, 0, 8192, 7);
+    let hit: Vec<u64> = [0, 4096, 8192].into_iter().filter(|at| io.volume(0)[*at as usize] == 7).collect();
+    assert!(hit == [0] || hit == [4096], "{hit:?}");
+    assert!(io.disk().is_suspect(0, hit[0], 512) && io.disk().is_suspect(0, 8192, 512));
+}
+
+#[test]
+fn a_bad_sector_stays_bad_until_it_is_written() {
+    let (mut io, arena) = always(Fault::BadSector);
+    assert!(run(&mut io, read(0, 0, 0, 512)).result.is_err());
+    io.settings.faults.bad_sector = 0;
+    for _ in 0..3 {
+        assert!(run(&mut io, read(0, 0, 0, 1024)).result.is_err());
+        assert!(run(&mut io, read(0, 512, 0, 512)).result.is_ok());
+    }
+    put(&mut io, &arena, 0, 0, 3);
+    assert!(run(&mut io, read(0, 0, 0, 1024)).result.is_ok());
+}
+
+#[test]
+fn spared_bytes_are_never_damaged() {
+    for fault in [Fault::Flip, Fault::LostWrite, Fault::BadSector] {
+        let (mut io, arena) = always(fault);
+        io.disk.spare(0, 0, 512);
+        put(&mut io, &arena, 0, 0, 3);
+        assert_eq!(io.volume(0)[..512], [3; 512]);
+        assert!(run(&mut io, read(0, 0, 0, 512)).result.is_ok());
+        assert_eq!(io.counts().of(fault), 0);
+    }
+}
+
+#[test]
+fn a_straggler_completes_after_many_polls() {
+    let (mut io, _arena) = always(Fault::Straggler);
+    io.submit(OpId(1), read(0, 0, 0, 512)).expect("room");
+    let mut out = Vec::new();
+    let mut polls = 0;
+    while out.is_empty() {
+        io.poll(&mut out, None).expect("poll");
+        polls += 1;
+        assert!(polls < 2000, "it completes in the end");
+    }
+    assert!(polls > 5, "{polls}");
+}
+
+#[test]
+fn a_killed_process_leaves_volatile_bytes_volatile() {
+    let (mut io, arena) = simulated(Settings::new(1));
+    put(&mut io, &arena, 0, 0, 3);
+    let disk = io.killed(1);
+    assert_eq!((disk.live(0)[0], disk.unflushed()), (3, 1));
+    let io = MemoryIo::on(arena, disk, Settings::new(1));
     assert_eq!(io.crash_image(0, Crash::NoneSurvive)[0][0], 0);
-    assert_eq!(io.crash_image(0, Crash::AllSurvive)[0][0], 1);
-    // Newer bytes that are durable stay.
-    put(&mut io, &arena, 0, 0, 2);
-    assert!(run(&mut io, Op::Sync { volume: 0 }).result.is_ok());
-    assert_eq!(io.crash_image(0, Crash::AllSurvive)[0][0], 2);
 }
 
 #[test]
@@ -207,12 +325,14 @@ fn every_fault_happens_and_says_what_it_did() {
         eio: 50,
         eintr: 50,
         eagain: 50,
+        ecanceled: 50,
         enospc: 50,
         refusal: 100,
         failed_sync: 100,
+        ..Faults::default()
     };
     let (mut io, arena) = simulated(Settings { faults, ..Settings::new(11) });
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for n in 0..2000u64 {
         let op = match n % 3 {
             0 => read(0, 0, 0, 4096),
@@ -241,8 +361,8 @@ fn every_fault_happens_and_says_what_it_did() {
             }
         }
     }
-    // Short, EIO, EINTR and EAGAIN of both transfers, ENOSPC of writes, EIO of syncs, refusals.
-    assert_eq!(seen.len(), 11, "{seen:?}");
+    // Short, EIO, EINTR, EAGAIN and ECANCELED of both transfers, ENOSPC of writes, EIO of syncs, refusals.
+    assert_eq!(seen.len(), 13, "{seen:?}");
 }
 
 /// Completions with what they moved, the number of events, and the volumes after a crash.
