@@ -37,6 +37,7 @@
 //! ```
 
 pub(crate) mod arena;
+pub(crate) mod canary;
 pub mod config;
 pub(crate) mod core;
 pub mod describe;
@@ -52,6 +53,7 @@ pub mod probe;
 pub mod profile;
 pub(crate) mod reactor;
 pub mod schedule;
+pub mod sim;
 pub mod stats;
 pub mod store;
 

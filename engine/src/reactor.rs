@@ -116,10 +116,11 @@ impl Handle {
     fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
         let mut state = self.lock();
         loop {
+            // First: an answer from before a failure would pass for one after it.
+            state.alive()?;
             if let Some(found) = take(&mut state) {
                 return Ok(found);
             }
-            state.alive()?;
             state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
@@ -141,17 +142,29 @@ impl Handle {
         {
             let mut state = self.lock();
             state.alive()?;
-            if let Some(ready) = state.ready.remove(&seq) {
-                return ready;
+            if let Some(answer) = state.ready.remove(&seq) {
+                drop(state);
+                return self.taken(seq, answer);
             }
         }
         let start = Instant::now();
         self.send(Command::Reached { seq });
-        let taken = self.wait(|state| state.ready.remove(&seq))?;
-        let mut state = self.lock();
-        state.waits += 1;
-        state.wait_ns += start.elapsed().as_nanos() as u64;
-        taken
+        let answer = self.wait(|state| state.ready.remove(&seq))?;
+        {
+            let mut state = self.lock();
+            state.waits += 1;
+            state.wait_ns += start.elapsed().as_nanos() as u64;
+        }
+        self.taken(seq, answer)
+    }
+
+    /// An access that failed has no lease whose end would give it back, so it is given back at once: kept, it would
+    /// hold up everything behind it.
+    fn taken(&self, seq: u64, answer: Result<(u64, u64), Error>) -> Result<(u64, u64), Error> {
+        if answer.is_err() {
+            self.release(seq, false);
+        }
+        answer
     }
 
     pub(crate) fn release(&self, seq: u64, changed: bool) {

@@ -5,6 +5,7 @@
 //! table slot before its superblock); checkpointed pages released later wait.
 
 use super::{Core, Event};
+use crate::canary::{Canary, planted};
 use crate::config::Kind;
 use crate::core::interval::State as IntervalState;
 use crate::core::runs::RunId;
@@ -84,6 +85,21 @@ impl Commit {
         self.superblock.commit
     }
 
+    /// End of the arena's part for pages.
+    pub(crate) fn arena_offset(&self) -> u64 {
+        self.arena_offset
+    }
+
+    /// Whether a placed run still waits for its flush.
+    pub(crate) fn is_to_flush(&self, id: RunId) -> bool {
+        self.to_flush.contains(&id)
+    }
+
+    /// Operations of the present phase that are not done.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
     /// One of the phase's operations is done.
     pub(crate) fn finished(&mut self) {
         self.outstanding -= 1;
@@ -111,6 +127,7 @@ impl<I: Io> Core<I> {
     }
 
     fn commit_check(&self, note: &[u8]) -> Result<(), Error> {
+        self.check_alive()?;
         let misuse = |what: &str| Err(Error::Misuse { what: what.into() });
         if self.volumes.is_empty() {
             return misuse("a commit needs a volume; this engine has none");
@@ -123,19 +140,16 @@ impl<I: Io> Core<I> {
         if self.commit.is_running() {
             return misuse("a commit is being made; one at a time");
         }
+        let started = |i: &super::Interval| matches!(i.state(), IntervalState::Fetching | IntervalState::Ready);
+        // A lease that is ready is taken without asking, so where the commit reads the very bytes of a lease (placed
+        // runs), or writes to the same extent (frozen ones), one that may be held counts.
         let held = |i: &super::Interval| {
-            i.seq < self.sweeps.cursor() && !i.released && i.mode.writes() && i.kind != Kind::Scratch
-        };
-        // A lease that is ready may be taken without asking, and be writing what the commit flushes. At a commit mark
-        // none is (see `gate`), but commits may be asked for elsewhere.
-        let ahead = |i: &super::Interval| {
-            i.is_placed() && i.state() == IntervalState::Ready && i.mode.writes() && i.kind == Kind::Checkpointed
+            let shared = i.kind == Kind::Frozen || i.is_placed();
+            let writes = !i.released && i.mode.writes() && i.kind != Kind::Scratch;
+            writes && (i.seq < self.sweeps.cursor() || (shared && started(i)))
         };
         if self.live.iter().any(held) {
-            return misuse("a commit was asked for while a writing lease is held");
-        }
-        if self.live.iter().any(ahead) {
-            return misuse("a commit was asked for beside a sweep, but not at one of its commit marks");
+            return misuse("a commit was asked for away from a mark, or while a writing lease is held");
         }
         if self.tickets.has_writer() {
             return misuse("a commit was asked for while a writing ticket is held");
@@ -156,8 +170,10 @@ impl<I: Io> Core<I> {
         }
         match self.commit.phase {
             Phase::Idle | Phase::Draining => {}
+            Phase::WritingTable if planted(Canary::NoSyncBeforeSuperblock) => self.commit_write_superblock(),
             Phase::WritingTable => self.commit_sync(Phase::Syncing, self.volumes.len() as u16),
             Phase::Syncing => self.commit_write_superblock(),
+            Phase::WritingSuper if planted(Canary::NoSyncAfterSuperblock) => self.commit_done(),
             Phase::WritingSuper => self.commit_sync(Phase::SyncingSuper, 1),
             Phase::SyncingSuper => self.commit_done(),
         }
@@ -204,9 +220,12 @@ impl<I: Io> Core<I> {
         let mut frame =
             FrameMut::new(self.commit.arena_offset, u32::try_from(room + note_room).expect("table under 4 GiB"));
         let bytes = self.arena.slice_mut(&mut frame);
-        bytes.fill(0);
         let (table, rest) = bytes.split_at_mut(room as usize);
-        self.pages.encode(&self.layout, &mut table[..entries as usize]);
+        if !planted(Canary::StaleTable) {
+            table.fill(0);
+            self.pages.encode(&self.layout, &mut table[..entries as usize]);
+        }
+        rest.fill(0);
         rest[..note.len()].copy_from_slice(&note);
         self.commit.draft = Superblock {
             state: State::Committed,
@@ -228,14 +247,19 @@ impl<I: Io> Core<I> {
             self.commit.outstanding += 1;
             at += u64::from(bytes);
         }
+        if planted(Canary::SuperblockWithTable) {
+            let tables = self.commit.outstanding;
+            self.commit_write_superblock();
+            self.commit.outstanding += tables;
+        }
     }
 
     fn commit_write_superblock(&mut self) {
         let arena = self.commit.arena_offset + self.layout.table_room;
         self.commit.draft.ledger = self.commit.ledger_before;
         for (total, moved) in self.commit.draft.ledger.iter_mut().zip(&self.moved) {
-            total.read_bytes += moved.read_bytes;
-            total.write_bytes += moved.write_bytes;
+            total.read_bytes = total.read_bytes.saturating_add(moved.read_bytes);
+            total.write_bytes = total.write_bytes.saturating_add(moved.write_bytes);
         }
         let mut frame = FrameMut::new(arena, BLOCK as u32);
         self.commit.draft.encode(self.arena.slice_mut(&mut frame));

@@ -1,6 +1,7 @@
 //! Disk to RAM: an interval's pages are read, checked against their checksums, and published.
 
 use super::{Core, Event};
+use crate::canary::{Canary, planted};
 use crate::core::interval::State;
 use crate::core::pages::Content;
 use crate::core::transfer::{Owner, Purpose, pieces};
@@ -71,7 +72,7 @@ impl<I: Io> Core<I> {
             let Content::Disk { checksum: expected, .. } = self.pages.content(&self.layout, run.region, page) else {
                 unreachable!("a page that was fetched from disk is not there");
             };
-            if expected != found {
+            if expected != found && !planted(Canary::NoVerify) {
                 let region = self.regions[run.region.0 as usize].name.clone();
                 let commit = CommitId(self.commit.last());
                 return self.fetch_failed(owner, Error::Corrupt { region, page, expected, found, commit });
@@ -85,7 +86,7 @@ impl<I: Io> Core<I> {
         self.fetch_piece_done(owner, Some(error));
     }
 
-    fn fetch_failed_now(&mut self, seq: u64, error: Error) {
+    pub(crate) fn fetch_failed_now(&mut self, seq: u64, error: Error) {
         self.interval_mut(seq).error = Some(error);
         self.ready(seq);
     }
@@ -111,8 +112,8 @@ impl<I: Io> Core<I> {
         let (offset, bytes) = (interval.offset, interval.bytes);
         let error = interval.error.take();
         if let Some(home) = self.runs.get_mut(id).home.as_mut() {
-            // What is only to be written holds nothing yet.
-            home.loaded |= error.is_none() && mode.reads();
+            // What is only to be written holds nothing yet: it counts as loaded when it comes back changed.
+            home.loaded |= error.is_none() && (mode.reads() || planted(Canary::LoadedUnread));
             home.loading = false;
         }
         if released {

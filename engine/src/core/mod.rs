@@ -12,6 +12,7 @@
 //! - nothing is written to a checkpointed extent between the start and the end of a commit, except what it commits;
 //! - after the first failed write or sync nothing is submitted any more.
 
+mod audit;
 mod commit;
 #[cfg(test)]
 mod crash_tests;
@@ -32,6 +33,7 @@ mod window;
 mod writeback;
 
 use crate::arena::Arena;
+use crate::canary::{Canary, planted};
 use crate::config::RegionSpec;
 use crate::error::Error;
 use crate::format::superblock::Ledger;
@@ -45,6 +47,7 @@ use interval::{Interval, State};
 use pages::Pages;
 use pool::Pool;
 use runs::Runs;
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -236,14 +239,19 @@ impl<I: Io> Core<I> {
         Stats { window_peak_bytes: self.window.used_max(), ..self.stats }
     }
 
-    #[cfg(test)]
-    fn io(&self) -> &I {
+    /// The backend, for tests and the simulation.
+    pub(crate) fn io(&self) -> &I {
         &self.io
     }
 
-    #[cfg(test)]
-    fn io_mut(&mut self) -> &mut I {
+    /// The backend, for tests and the simulation.
+    pub(crate) fn io_mut(&mut self) -> &mut I {
         &mut self.io
+    }
+
+    /// Gives the backend up with everything that is in flight, as the death of the process would.
+    pub(crate) fn into_io(self) -> I {
+        self.io
     }
 
     fn poll(&mut self, wait: Option<Duration>) {
@@ -320,7 +328,9 @@ impl<I: Io> Core<I> {
         }
         let moved = match result {
             Ok(moved) => moved,
-            Err(e) if transfer.purpose != Purpose::Sync && is_retryable(e.kind()) => 0,
+            Err(e) if transfer.purpose != Purpose::Sync && is_retryable(&e) => 0,
+            Err(_) if planted(Canary::FailedIsDone) => transfer.piece.bytes - transfer.done,
+            Err(_) if transfer.purpose == Purpose::Sync && planted(Canary::SyncAgain) => return self.enqueue_id(id),
             Err(e) => return self.failed(id, e),
         };
         if transfer.purpose == Purpose::Sync {
@@ -328,6 +338,7 @@ impl<I: Io> Core<I> {
         }
         let left = transfer.piece.bytes - transfer.done;
         assert!(moved <= left, "the system moved {moved} bytes where {left} were asked for");
+        let moved = if moved > 0 && planted(Canary::ShortIsWhole) { left } else { moved };
         self.stats.count(transfer.purpose, moved);
         let volume = &mut self.moved[usize::from(transfer.piece.volume)];
         match op {
@@ -401,6 +412,14 @@ impl<I: Io> Core<I> {
         }
     }
 
+    /// The answer to every call after the first failed write or sync.
+    fn check_alive(&self) -> Result<(), Error> {
+        match &self.poison {
+            Some(first) => Err(Error::Poisoned { first: first.clone() }),
+            None => Ok(()),
+        }
+    }
+
     fn poisoned(&mut self, first: String) {
         if self.poison.is_none() {
             self.poison = Some(first.clone());
@@ -428,6 +447,13 @@ impl<I: Io> Core<I> {
             }
             self.live.pop_front();
         }
+        if planted(Canary::EarlySpan)
+            && let Some(front) = self.live.front_mut()
+            && front.state() == State::Writing
+            && let Some(span) = front.span.take()
+        {
+            self.window.give_back(span);
+        }
     }
 
     /// Marks an interval free: its run is no longer in use by it.
@@ -439,6 +465,8 @@ impl<I: Io> Core<I> {
     }
 }
 
-fn is_retryable(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Interrupted | ErrorKind::WouldBlock)
+/// Transfers name their place, so one that was interrupted, refused for now or cancelled can be done again.
+fn is_retryable(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
+        || error.raw_os_error() == Some(Errno::CANCELED.raw_os_error())
 }

@@ -4,6 +4,7 @@
 //! the side that is not committed; Scratch and Frozen pages have one side. A page neither committed nor fresh was never
 //! written: it reads as zeros without I/O (Scratch: as undefined).
 
+use crate::canary::{Canary, planted};
 use crate::config::Kind;
 use crate::format::layout::{Layout, Side};
 use crate::format::table::{Entry, SECOND, WRITTEN};
@@ -67,6 +68,7 @@ impl Pages {
     pub(crate) fn target(&self, layout: &Layout, region: RegionId, page: u32) -> Side {
         let state = self.state(layout, region, page);
         match (layout.kind(region), state.committed) {
+            (Kind::Checkpointed, Some(side)) if planted(Canary::CommittedExtent) => side,
             (Kind::Checkpointed, Some(side)) => side.other(),
             _ => Side::First,
         }

@@ -4,12 +4,13 @@
 //! one that was announced to follow, whose first intervals may be reserved early.
 
 use super::{AHEAD_MAX, Core, Event};
+use crate::canary::{Canary, planted};
 use crate::config::Kind;
 use crate::core::interval::{Interval, State};
 use crate::core::runs::{Conflict, RunId};
 use crate::core::window::Window;
 use crate::error::Error;
-use crate::id::Tier;
+use crate::id::{Run, Tier};
 use crate::io::Io;
 use crate::plan::{Place, Placed, Plan};
 use crate::schedule::Node;
@@ -28,6 +29,8 @@ pub(crate) struct Prepared {
     streamed_before: Arc<Vec<u32>>,
     /// For each interval whether its run's interval before ends so late that it cannot be fetched ahead.
     follows: Arc<Vec<bool>>,
+    /// The first run of a frozen region that it writes to.
+    freezes: Option<Run>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,8 +56,9 @@ pub(crate) struct Sweeps {
     cursor: u64,
     /// Intervals below this number are reserved.
     reserved: u64,
-    /// Accesses below this number may write to placed checkpointed runs: the next commit mark that was not passed, or
-    /// the end of the sweep. Leases that are ready are taken without asking, so none may be published across a commit.
+    /// Accesses below this number may write to placed checkpointed runs and to frozen regions: the next commit mark that
+    /// was not passed, or the end of the sweep. Leases that are ready are taken without asking, so none of these, whose
+    /// bytes are the commit's too, may be published across one.
     gate: u64,
     /// Plans prepared lately.
     known: Vec<Prepared>,
@@ -64,8 +68,12 @@ pub(crate) struct Sweeps {
 
 const KNOWN_MAX: usize = 4;
 
+fn sealed(run: Run) -> Error {
+    Error::Misuse { what: format!("{run}: its region is frozen since the first commit") }
+}
+
 impl Sweeps {
-    /// The current sweep is over. Until the next begins, nothing may write to placed checkpointed runs.
+    /// The current sweep is over. Until the next begins, nothing may write to placed checkpointed or frozen runs.
     pub(crate) fn end(&mut self) {
         self.current = None;
         self.gate = self.cursor;
@@ -129,7 +137,9 @@ impl Sweeps {
 impl<I: Io> Core<I> {
     pub(crate) fn place(&mut self, placed: &[Placed], placed_bytes: u64) {
         let usable = self.tickets.frames.start();
-        let answer = if !self.live.is_empty() || self.sweeps.current.is_some() {
+        let answer = if let Err(error) = self.check_alive() {
+            Err(error)
+        } else if !self.live.is_empty() || self.sweeps.current.is_some() {
             Err(Error::Misuse { what: "runs are placed between sweeps; one is going on".into() })
         } else if placed_bytes > usable {
             Err(Error::Config { what: format!("placed bytes: expected at most {usable}, found {placed_bytes}") })
@@ -150,6 +160,9 @@ impl<I: Io> Core<I> {
     }
 
     pub(crate) fn begin(&mut self, plan: Arc<Plan>, next: Option<Arc<Plan>>) {
+        if let Err(error) = self.check_alive() {
+            return self.events.push_back(Event::Begun(Err(error)));
+        }
         if self.sweeps.current.is_some() || self.sweeps.deferred.is_some() {
             let error = Error::Misuse { what: "a sweep is going on; one at a time".into() };
             return self.events.push_back(Event::Begun(Err(error)));
@@ -193,6 +206,12 @@ impl<I: Io> Core<I> {
     fn begin_active(&mut self, active: Active, next: Option<Arc<Plan>>) {
         let base = active.base;
         let end = active.end();
+        if let Some(run) = active.prepared.freezes
+            && self.commit.has_commit()
+        {
+            self.give_up_from(base);
+            return self.events.push_back(Event::Begun(Err(sealed(run))));
+        }
         self.sweeps.cursor = base;
         self.sweeps.current = Some(active);
         self.sweeps.pass_marks(false);
@@ -243,6 +262,11 @@ impl<I: Io> Core<I> {
             marks: marks.into(),
             streamed_before: streamed_before.into(),
             follows: follows.into(),
+            freezes: plan
+                .intervals
+                .iter()
+                .find(|i| i.mode.writes() && self.layout.kind(i.run.region) == Kind::Frozen)
+                .map(|i| i.run),
         };
         if self.sweeps.known.len() == KNOWN_MAX {
             self.sweeps.known.remove(0);
@@ -269,9 +293,6 @@ impl<I: Io> Core<I> {
             }
             if interval.place == Place::Window && self.volumes.is_empty() {
                 return misuse("it streams, but there is no volume");
-            }
-            if interval.mode.writes() && self.layout.kind(run.region) == Kind::Frozen && self.commit.has_commit() {
-                return misuse("its region is frozen since the first commit");
             }
         }
         Ok(())
@@ -369,13 +390,22 @@ impl<I: Io> Core<I> {
         if !state.may_start(seq, mode.writes()) {
             return false;
         }
-        if state.home.is_some_and(|home| home.loading) || self.tickets.exclude(state.run, mode.writes()) {
+        // Two readers of a placed run that is not loaded would both fetch it, into the same bytes.
+        let loading = state.home.is_some_and(|home| home.loading) && !planted(Canary::TwoFetches);
+        if loading || self.tickets.exclude(state.run, mode.writes()) {
             return false;
         }
-        let flushing = state.home.is_some_and(|home| home.flushing > 0);
-        let gated = placed && kind == Kind::Checkpointed && seq >= gate;
+        let flushing = state.home.is_some_and(|home| home.flushing > 0) && !planted(Canary::FlushUnguarded);
+        let shared = kind == Kind::Frozen || (placed && kind == Kind::Checkpointed);
+        let gated = shared && seq >= gate && !planted(Canary::NoGate);
         if mode.writes() && (flushing || gated) {
             return false;
+        }
+        let is_sealed = self.commit.has_commit() || self.commit.is_running();
+        if mode.writes() && kind == Kind::Frozen && is_sealed && !planted(Canary::Unsealed) {
+            let run = state.run;
+            self.fetch_failed_now(seq, sealed(run));
+            return true;
         }
         self.fetch(seq);
         true
@@ -392,7 +422,8 @@ impl<I: Io> Core<I> {
 
     /// Releases, unchanged, every interval from `base` on that the user did not release.
     fn give_up_from(&mut self, base: u64) {
-        for seq in base.max(self.live.front().map_or(0, |i| i.seq))..self.sweeps.reserved {
+        let oldest = self.live.front().map_or(self.sweeps.reserved, |i| i.seq);
+        for seq in base.max(oldest)..self.sweeps.reserved {
             if !self.interval_mut(seq).released {
                 self.release(seq, false);
             }

@@ -114,6 +114,11 @@ impl Transfers {
         transfer
     }
 
+    /// Every operation, in no particular order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Transfer> {
+        self.slots.iter().flatten()
+    }
+
     /// Operations that exist.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()

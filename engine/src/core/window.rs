@@ -33,6 +33,11 @@ impl Window {
         self.capacity
     }
 
+    /// Bytes in use.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
     /// Largest number of bytes in use so far.
     pub(crate) fn used_max(&self) -> u64 {
         self.used_max

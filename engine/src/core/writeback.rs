@@ -1,6 +1,7 @@
 //! RAM to disk: released intervals with changed bytes, and placed runs at a commit.
 
 use super::Core;
+use crate::canary::{Canary, planted};
 use crate::config::Kind;
 use crate::core::interval::State;
 use crate::core::runs::RunId;
@@ -29,6 +30,7 @@ impl<I: Io> Core<I> {
                         (home.loaded, home.dirty) = (true, true);
                         self.free(seq);
                     }
+                    None if planted(Canary::NoWriteBack) => self.free(seq),
                     None => self.write_back(seq),
                 }
             }
@@ -48,7 +50,7 @@ impl<I: Io> Core<I> {
         if self.poison.is_some() {
             return self.free(seq);
         }
-        if held {
+        if held && !planted(Canary::NoHold) {
             self.interval_mut(seq).become_state(State::Held);
             return;
         }

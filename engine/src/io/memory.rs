@@ -107,6 +107,8 @@ pub struct MemoryIo {
     places: Vec<(u16, u64)>,
     events: u64,
     stop_after: u64,
+    /// Syncs until one is submitted after whose submission nothing happens.
+    stop_at_sync: Option<u64>,
     /// What happened since it was asked last; `None`: nobody asks.
     record: Option<Vec<Happened>>,
 }
@@ -136,6 +138,7 @@ impl MemoryIo {
             places: Vec::new(),
             events: 0,
             stop_after: u64::MAX,
+            stop_at_sync: None,
             record: None,
         }
     }
@@ -192,6 +195,11 @@ impl MemoryIo {
         self.stop_after = event;
     }
 
+    /// After the submission of the sync that comes after this many nothing happens any more, as with `stop_after`.
+    pub(crate) fn stop_at_sync(&mut self, syncs_before: u64) {
+        self.stop_at_sync = Some(syncs_before);
+    }
+
     /// Whether the event given to `stop_after` has happened.
     pub fn stopped(&self) -> bool {
         self.events >= self.stop_after
@@ -214,13 +222,22 @@ impl MemoryIo {
 
     /// The volumes' content after a power loss now. `seed` decides what `crash` leaves open.
     pub fn crash_image(&self, seed: u64, crash: Crash) -> Vec<Vec<u8>> {
-        self.disk.crash_image(self.writes_in_flight(), crash, &mut SplitMix64::new(seed))
+        let mut image = Vec::new();
+        self.crash_into(seed, crash, &mut image);
+        image
     }
 
     /// The volumes' content after the process was killed now: what has completed stays, what was in flight may be
     /// there in part.
     pub fn process_kill_image(&self, seed: u64) -> Vec<Vec<u8>> {
-        self.disk.process_kill_image(self.writes_in_flight(), &mut SplitMix64::new(seed))
+        let mut image = Vec::new();
+        self.disk.process_kill_into(self.writes_in_flight(), &mut SplitMix64::new(seed), &mut image);
+        image
+    }
+
+    /// As `crash_image`, into memory that is there.
+    pub(crate) fn crash_into(&self, seed: u64, crash: Crash, image: &mut Vec<Vec<u8>>) {
+        self.disk.crash_into(self.writes_in_flight(), crash, &mut SplitMix64::new(seed), image);
     }
 
     fn writes_in_flight(&self) -> impl Iterator<Item = Unflushed<'_>> {
@@ -307,7 +324,9 @@ impl MemoryIo {
         }
         let (result, fault) = self.outcome(bytes, Fault::ShortRead);
         match result {
-            Ok(moved) if self.disk.is_bad(volume, offset, moved as usize) => (Err(Errno::IO), Some(Fault::BadSector)),
+            Ok(moved) if self.disk.remains().is_bad(volume, offset, moved as usize) => {
+                (Err(Errno::IO), Some(Fault::BadSector))
+            }
             Ok(moved) => {
                 let (at, moved) = (offset as usize, moved as usize);
                 self.arena.slice_mut(into)[..moved].copy_from_slice(&self.disk.live(volume)[at..at + moved]);
@@ -432,7 +451,12 @@ impl Io for MemoryIo {
         match &mut op {
             Op::Read { into, .. } => self.arena.slice_mut(into).fill(POISON),
             Op::Hash { .. } => hash(&self.arena, &mut op),
-            Op::Write { .. } | Op::Sync { .. } => {}
+            Op::Sync { .. } => match self.stop_at_sync {
+                Some(0) => self.stop_after = self.events,
+                Some(left) => self.stop_at_sync = Some(left - 1),
+                None => {}
+            },
+            Op::Write { .. } => {}
         }
         let frame_checksum = self.frame_checksum(&op);
         let stuck = if self.strikes(Fault::Straggler) { 1 + self.luck.below(STRAGGLE_MAX) } else { 0 };

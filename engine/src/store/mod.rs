@@ -17,6 +17,7 @@ use recover::Found;
 use std::path::{Path, PathBuf};
 
 pub(crate) mod recover;
+pub(crate) mod renew;
 mod share;
 mod volumes;
 
@@ -73,8 +74,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Reserves everything, then writes: the superblocks after all other records, and the lead's before those of the
-    /// others, so that a volume that names a store can be recognised by a lead that names it too.
+    /// Reserves everything, then writes: the lead's records before those of the others, so that a volume that names a
+    /// store can be recognised by a lead that names it too.
     fn make_files(&mut self, dirs: &[PathBuf], direct: DirectIo) -> Result<(), Error> {
         for (dir, volume) in dirs.iter().zip(0..) {
             let file = VolumeFile::create(dir, FILE_NAME, direct)?;
@@ -83,15 +84,7 @@ impl Store {
         }
         for (file, volume) in self.files.iter().zip(0..) {
             let superblock = Superblock { volume, ..self.superblock.clone() };
-            let records = first_records(&self.layout, &self.regions, &superblock);
-            let is_superblock = |(offset, _): &(u64, Vec<u8>)| *offset < SUPERBLOCK_AREA_BYTES;
-            let (superblocks, others): (Vec<_>, Vec<_>) = records.into_iter().partition(is_superblock);
-            for part in [others, superblocks] {
-                for (offset, bytes) in part {
-                    file.write_at(offset, &bytes)?;
-                }
-                file.sync()?;
-            }
+            write_first_records(file, &self.layout, &self.regions, &superblock)?;
         }
         Ok(())
     }
@@ -112,6 +105,7 @@ impl Store {
         let open = |index: &usize| VolumeFile::open(&dirs[*index], FILE_NAME, config.direct_io);
         let files = order.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let recover::Recovered { regions, layout, table, note } = recover::recover(&files[0], &superblock)?;
+        renew::renew(&files[0], &superblock)?;
         for (file, volume) in files.iter().zip(0..) {
             let (reserved, total) = (layout.reserved_bytes(volume), layout.total_bytes(volume));
             let length = file.len()?;
@@ -151,6 +145,26 @@ pub fn remove(volumes: &[PathBuf]) -> Result<u64, Error> {
 pub fn reserved_bytes(regions: &[RegionSpec]) -> u64 {
     // Each volume beside the lead adds a few blocks that identify it.
     Layout::new(regions, &Stripes::single()).reserved_bytes(0)
+}
+
+/// Writes the records of a volume of a store without a commit, the superblocks last: until they are there the file is an
+/// unfinished creation.
+pub(crate) fn write_first_records(
+    target: &dyn recover::Target,
+    layout: &Layout,
+    regions: &[RegionSpec],
+    superblock: &Superblock,
+) -> Result<(), Error> {
+    let records = first_records(layout, regions, superblock);
+    let is_superblock = |(offset, _): &(u64, Vec<u8>)| *offset < SUPERBLOCK_AREA_BYTES;
+    let (superblocks, others): (Vec<_>, Vec<_>) = records.into_iter().partition(is_superblock);
+    for part in [others, superblocks] {
+        for (offset, bytes) in part {
+            target.write_at(offset, &bytes)?;
+        }
+        target.sync()?;
+    }
+    Ok(())
 }
 
 /// The records of a volume of a store without a commit: offset and bytes.

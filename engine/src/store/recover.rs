@@ -6,7 +6,7 @@
 use crate::config::RegionSpec;
 use crate::error::Error;
 use crate::format::checksum::page_checksum;
-use crate::format::superblock::{Reject, State};
+use crate::format::superblock::{Reject, SUPERBLOCK_AREA_BYTES, State};
 use crate::format::{
     BLOCK, Entry, FORMAT_VERSION, Layout, NOTE_BYTES_MAX, Stripes, Superblock, block_round_up, catalogue, table,
 };
@@ -37,6 +37,24 @@ impl Source for VolumeFile {
     }
 }
 
+/// A source that is written to while a store is made or opened.
+pub(crate) trait Target: Source {
+    /// Writes `from`; offsets and lengths are whole blocks.
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), Error>;
+    /// Makes everything written durable.
+    fn sync(&self) -> Result<(), Error>;
+}
+
+impl Target for VolumeFile {
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        VolumeFile::write_at(self, offset, from)
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        VolumeFile::sync(self)
+    }
+}
+
 /// What a directory holds.
 pub(crate) enum Found {
     Nothing,
@@ -55,65 +73,109 @@ pub(crate) struct Recovered {
     pub(crate) note: Vec<u8>,
 }
 
-/// Reads everything that a superblock leads to.
+/// Reads everything that a superblock leads to. Nothing is allocated that the size of the source does not justify.
 pub(crate) fn recover(source: &dyn Source, superblock: &Superblock) -> Result<Recovered, Error> {
-    let (regions, stripes) = read_catalogue(source, superblock)?;
+    let bytes = source.len()?;
+    let (regions, stripes) = read_catalogue(source, superblock, bytes)?;
     if stripes.volumes() != superblock.volumes {
         let what = format!("volumes: {} by the superblock, {} by the catalogue", superblock.volumes, stripes.volumes());
-        return Err(Error::Damaged { path: source.path().to_path_buf(), what });
+        return Err(damaged(source, what));
     }
     let layout = Layout::new(&regions, &stripes);
+    if layout.table_offset(2) > bytes {
+        return Err(damaged(
+            source,
+            format!("{bytes} bytes are too few for the page tables of the catalogue's regions"),
+        ));
+    }
     let (table, note) = read_table(source, &layout, superblock)?;
     Ok(Recovered { regions, layout, table, note })
 }
 
 /// Finds the newest superblock that checks.
 pub(crate) fn look(source: &dyn Source) -> Result<Found, Error> {
-    let path = source.path().to_path_buf();
-    if source.len()? < 4 * BLOCK {
+    if source.len()? < SUPERBLOCK_AREA_BYTES {
         return Ok(Found::NoCommit(None));
     }
-    let mut area = vec![0; 4 * BLOCK as usize];
-    source.read_at(0, &mut area)?;
-    let found: Vec<_> = area.chunks(BLOCK as usize).map(Superblock::decode).collect();
-    if let Some(found) = found.iter().find_map(|f| match f {
-        Err(Reject::Newer { found }) => Some(*found),
-        _ => None,
-    }) {
-        return Err(Error::Format { path, found, supported: FORMAT_VERSION });
-    }
-    let best = found.iter().flatten().max_by_key(|s| (s.state == State::Committed, s.commit));
+    let slots = [read_slot(source, 0)?, read_slot(source, 1)?];
+    let best = slots.iter().filter_map(|slot| slot.newest.as_ref()).max_by_key(|s| rank(s));
     match best {
         Some(s) if s.state == State::Committed => Ok(Found::Store(Box::new(s.clone()))),
         Some(s) => Ok(Found::NoCommit(Some(Box::new(s.clone())))),
-        None if found.iter().all(|f| *f == Err(Reject::NotOurs)) && area.iter().all(|b| *b == 0) => {
-            Ok(Found::NoCommit(None))
-        }
-        None => {
-            Err(Error::Damaged { path, what: "no superblock checks: it is not a store, or all copies are lost".into() })
-        }
+        // A creation writes to slot 1, the first commit to slot 0: a creation that did not finish left slot 0 empty.
+        None if slots[0].is_blank => Ok(Found::NoCommit(None)),
+        None => Err(damaged(source, "no superblock checks: it is not a store, or all copies are lost".to_string())),
     }
 }
 
-fn read_catalogue(source: &dyn Source, superblock: &Superblock) -> Result<(Vec<RegionSpec>, Stripes), Error> {
-    let damaged = |what: String| Error::Damaged { path: source.path().to_path_buf(), what };
-    let room = block_round_up(u64::from(superblock.catalogue_bytes));
-    let mut why = String::new();
+fn rank(superblock: &Superblock) -> (bool, u64) {
+    (superblock.state == State::Committed, superblock.commit)
+}
+
+fn damaged(source: &dyn Source, what: String) -> Error {
+    Error::Damaged { path: source.path().to_path_buf(), what }
+}
+
+/// What a superblock slot and its copy hold.
+struct Slot {
+    newest: Option<Superblock>,
+    /// Both are zeros.
+    is_blank: bool,
+}
+
+/// Reads a slot and its copy: one that checks is enough. If none does, but one does not read or was written by a newer
+/// version, that is an error: it may be the newest of all.
+fn read_slot(source: &dyn Source, slot: u64) -> Result<Slot, Error> {
+    let mut found = Slot { newest: None, is_blank: true };
+    let mut trouble = None;
     for copy in 0..2 {
-        let mut bytes = vec![0; room as usize];
-        source.read_at(4 * BLOCK + copy * room, &mut bytes)?;
-        bytes.truncate(superblock.catalogue_bytes as usize);
-        if page_checksum(&bytes) != superblock.catalogue_checksum {
-            why = format!("catalogue copy {copy}: the checksum does not match");
+        let mut block = vec![0; BLOCK as usize];
+        if let Err(error) = source.read_at(Layout::superblock_offset(slot, copy), &mut block) {
+            trouble.get_or_insert(error);
             continue;
         }
-        return catalogue::decode(&bytes).map_err(damaged);
+        found.is_blank &= block.iter().all(|b| *b == 0);
+        match Superblock::decode(&block) {
+            Ok(superblock) => found.newest = found.newest.into_iter().chain([superblock]).max_by_key(rank),
+            Err(Reject::Newer { found }) => {
+                trouble = Some(Error::Format { path: source.path().to_path_buf(), found, supported: FORMAT_VERSION });
+            }
+            Err(Reject::NotOurs | Reject::Damaged) => {}
+        }
     }
-    Err(damaged(why))
+    match trouble {
+        Some(error) if found.newest.is_none() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+fn read_catalogue(
+    source: &dyn Source,
+    superblock: &Superblock,
+    bytes: u64,
+) -> Result<(Vec<RegionSpec>, Stripes), Error> {
+    let room = block_round_up(u64::from(superblock.catalogue_bytes));
+    if SUPERBLOCK_AREA_BYTES + 2 * room > bytes {
+        return Err(damaged(source, format!("{bytes} bytes are too few for a catalogue of {room}")));
+    }
+    let mut trouble = None;
+    for copy in 0..2 {
+        let mut bytes = vec![0; room as usize];
+        if let Err(error) = source.read_at(SUPERBLOCK_AREA_BYTES + copy * room, &mut bytes) {
+            trouble.get_or_insert(error);
+            continue;
+        }
+        bytes.truncate(superblock.catalogue_bytes as usize);
+        if page_checksum(&bytes) == superblock.catalogue_checksum {
+            return catalogue::decode(&bytes).map_err(|what| damaged(source, what));
+        }
+        trouble.get_or_insert(damaged(source, format!("catalogue copy {copy}: the checksum does not match")));
+    }
+    Err(trouble.expect("two copies were tried"))
 }
 
 fn read_table(source: &dyn Source, layout: &Layout, s: &Superblock) -> Result<(Vec<Entry>, Vec<u8>), Error> {
-    let damaged = |what: String| Error::Damaged { path: source.path().to_path_buf(), what };
+    let damaged = |what: String| damaged(source, what);
     if s.table_bytes != layout.table_bytes || u64::from(s.note_bytes) > NOTE_BYTES_MAX {
         return Err(damaged(format!(
             "page table bytes: expected {}, found {}; note bytes: {}",

@@ -158,14 +158,14 @@ impl Disk {
         self.damage.spoil(volume, at);
     }
 
-    /// Whether a sector of these bytes may hold others than the submitter believes.
-    pub(crate) fn is_suspect(&self, volume: u16, offset: u64, bytes: usize) -> bool {
-        self.damage.is_suspect(volume, &range(offset, bytes))
+    /// What a reader sees and what is wrong with it.
+    pub(crate) fn remains(&self) -> Remains<'_> {
+        self.remains_of(&self.live)
     }
 
-    /// Whether a sector of these bytes does not read.
-    pub(crate) fn is_bad(&self, volume: u16, offset: u64, bytes: usize) -> bool {
-        self.damage.is_bad(volume, &range(offset, bytes))
+    /// The same, of an image that a crash left.
+    pub(crate) fn remains_of<'a>(&'a self, volumes: &'a [Vec<u8>]) -> Remains<'a> {
+        Remains { volumes, damage: &self.damage }
     }
 
     /// Sectors that did not read do again.
@@ -208,14 +208,15 @@ impl Disk {
         }
     }
 
-    /// See [`Crash`].
-    pub(crate) fn crash_image<'a>(
+    /// What the volumes hold after a power loss; see [`Crash`]. `image` is replaced and its memory used again.
+    pub(crate) fn crash_into<'a>(
         &'a self,
         in_flight: impl Iterator<Item = Unflushed<'a>>,
         crash: Crash,
         rng: &mut SplitMix64,
-    ) -> Vec<Vec<u8>> {
-        let mut image = self.durable.clone();
+        image: &mut Vec<Vec<u8>>,
+    ) {
+        image.clone_from(&self.durable);
         let volatile = self.volatile.iter().map(|w| Unflushed { volume: w.volume, offset: w.offset, bytes: &w.bytes });
         // From "hardly anything" to "nearly everything".
         let eighths = [1, 4, 7][rng.below(3) as usize];
@@ -234,20 +235,43 @@ impl Disk {
                 Crash::Torn => apply_some(target, &write, eighths, rng),
             }
         }
-        image
     }
 
     /// What has completed, and any sectors of what is in flight.
-    pub(crate) fn process_kill_image<'a>(
+    pub(crate) fn process_kill_into<'a>(
         &self,
         in_flight: impl Iterator<Item = Unflushed<'a>>,
         rng: &mut SplitMix64,
-    ) -> Vec<Vec<u8>> {
-        let mut image = self.live.clone();
+        image: &mut Vec<Vec<u8>>,
+    ) {
+        image.clone_from(&self.live);
         for write in in_flight {
             apply_some(&mut image[usize::from(write.volume)], &write, 4, rng);
         }
-        image
+    }
+}
+
+/// The volumes' content with its damage, for those who only look.
+#[derive(Clone, Copy)]
+pub(crate) struct Remains<'a> {
+    volumes: &'a [Vec<u8>],
+    damage: &'a Damage,
+}
+
+impl<'a> Remains<'a> {
+    /// A volume's content.
+    pub(crate) fn volume(&self, volume: u16) -> &'a [u8] {
+        &self.volumes[usize::from(volume)]
+    }
+
+    /// Whether a sector of these bytes may hold others than the submitter believes.
+    pub(crate) fn is_suspect(&self, volume: u16, offset: u64, bytes: usize) -> bool {
+        self.damage.is_suspect(volume, &range(offset, bytes))
+    }
+
+    /// Whether a sector of these bytes does not read.
+    pub(crate) fn is_bad(&self, volume: u16, offset: u64, bytes: usize) -> bool {
+        self.damage.is_bad(volume, &range(offset, bytes))
     }
 }
 

@@ -224,7 +224,7 @@ fn a_flipped_bit_is_the_same_at_every_try_and_suspect() {
     assert_eq!(seen.len(), 1);
     let wrong: Vec<u8> = seen.first().expect("one").iter().copied().filter(|b| *b != 9).collect();
     assert!(wrong.len() == 1 && (wrong[0] ^ 9).count_ones() == 1);
-    assert!(io.disk().is_suspect(0, 512, 512) && !io.disk().is_suspect(0, 0, 512));
+    assert!(io.disk().remains().is_suspect(0, 512, 512) && !io.disk().remains().is_suspect(0, 0, 512));
 }
 
 #[test]
@@ -234,9 +234,9 @@ fn a_lost_write_is_suspect_until_a_later_one_is_durable() {
     assert_eq!(io.volume(0)[512], 0);
     io.settings.faults.lost_write = 0;
     put(&mut io, &arena, 0, 512, 8);
-    assert!(io.disk().is_suspect(0, 512, 1), "a power loss would bring the damage back");
+    assert!(io.disk().remains().is_suspect(0, 512, 1), "a power loss would bring the damage back");
     assert!(run(&mut io, Op::Sync { volume: 0 }).result.is_ok());
-    assert!(!io.disk().is_suspect(0, 512, 1));
+    assert!(!io.disk().remains().is_suspect(0, 512, 1));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_misdirected_write_lands_where_another_was() {
     put(&mut io, &arena, 0, 8192, 7);
     let hit: Vec<u64> = [0, 4096, 8192].into_iter().filter(|at| io.volume(0)[*at as usize] == 7).collect();
     assert!(hit == [0] || hit == [4096], "{hit:?}");
-    assert!(io.disk().is_suspect(0, hit[0], 512) && io.disk().is_suspect(0, 8192, 512));
+    assert!(io.disk().remains().is_suspect(0, hit[0], 512) && io.disk().remains().is_suspect(0, 8192, 512));
 }
 
 #[test]

@@ -1,0 +1,110 @@
+//! Planted bugs: each is a mistake that a store like this could make, and the simulation must find every one of them.
+//! They test the tests.
+//!
+//! Outside of tests nothing can be planted: `planted` is a constant `false`, and what depends on it is not compiled in.
+
+/// A bug that can be planted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Canary {
+    /// The superblock is written before the pages and the table are synced.
+    NoSyncBeforeSuperblock,
+    /// A commit is acknowledged before its superblock is synced.
+    NoSyncAfterSuperblock,
+    /// The superblock is written together with the table.
+    SuperblockWithTable,
+    /// Every commit uses the same superblock and table slot.
+    OneSlot,
+    /// The superblock leads to the table of the commit before.
+    StaleTable,
+    /// Changed pages are written over their committed extent.
+    CommittedExtent,
+    /// A short transfer counts as whole.
+    ShortIsWhole,
+    /// A failed transfer counts as done.
+    FailedIsDone,
+    /// A failed sync is tried again.
+    SyncAgain,
+    /// Checksums are not compared.
+    NoVerify,
+    /// A span of the window is free before its write-back has ended.
+    EarlySpan,
+    /// Changed bytes leave the window without a write-back.
+    NoWriteBack,
+    /// Write-backs are not held while a commit is being made.
+    NoHold,
+    /// A placed run is flushed while its next writer goes on.
+    FlushUnguarded,
+    /// Leases of the next interval are published although a commit mark lies between.
+    NoGate,
+    /// A write that was passed over makes a placed run count as loaded.
+    LoadedUnread,
+    /// Every reader of a placed run that is not loaded fetches it.
+    TwoFetches,
+    /// Frozen pages are written after the first commit.
+    Unsealed,
+    /// A superblock that was found at open is not made durable before it is built upon.
+    NoRenewal,
+}
+
+/// Whether the bug is planted on this thread.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) const fn planted(_: Canary) -> bool {
+    false
+}
+
+#[cfg(test)]
+pub(crate) use nest::{ALL, Nest, planted};
+
+#[cfg(test)]
+mod nest {
+    use super::Canary;
+    use std::cell::Cell;
+
+    /// Every bug.
+    pub(crate) const ALL: [Canary; 19] = [
+        Canary::NoSyncBeforeSuperblock,
+        Canary::NoSyncAfterSuperblock,
+        Canary::SuperblockWithTable,
+        Canary::OneSlot,
+        Canary::StaleTable,
+        Canary::CommittedExtent,
+        Canary::ShortIsWhole,
+        Canary::FailedIsDone,
+        Canary::SyncAgain,
+        Canary::NoVerify,
+        Canary::EarlySpan,
+        Canary::NoWriteBack,
+        Canary::NoHold,
+        Canary::FlushUnguarded,
+        Canary::NoGate,
+        Canary::LoadedUnread,
+        Canary::TwoFetches,
+        Canary::Unsealed,
+        Canary::NoRenewal,
+    ];
+
+    thread_local! {
+        static PLANTED: Cell<Option<Canary>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn planted(canary: Canary) -> bool {
+        PLANTED.get() == Some(canary)
+    }
+
+    /// Keeps a bug planted on this thread while it lives.
+    pub(crate) struct Nest;
+
+    impl Nest {
+        pub(crate) fn of(canary: Canary) -> Nest {
+            PLANTED.set(Some(canary));
+            Nest
+        }
+    }
+
+    impl Drop for Nest {
+        fn drop(&mut self) {
+            PLANTED.set(None);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a disk holds, judged without an engine: records as at an open, then every page against the oracle.
+
+use super::oracle::{Oracle, Saved, compare};
+use super::report::{Broken, Check};
+use super::work::Store;
+use crate::error::Error;
+use crate::format::checksum::page_checksum;
+use crate::format::layout::Side;
+use crate::format::table::{SECOND, WRITTEN};
+use crate::format::{BLOCK, Entry, Layout, Superblock};
+use crate::id::{RegionId, Run};
+use crate::io::memory::disk::Remains;
+use crate::store::recover::{Found, Recovered, Source, look, recover};
+use std::io::{Error as IoError, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The volume that holds the store's records.
+pub(super) const LEAD: u16 = 0;
+
+/// What a disk holds.
+pub(super) enum Held {
+    /// No store, or one without a commit.
+    NoCommit,
+    /// The state of a commit.
+    At(Box<Superblock>, Vec<Entry>),
+    /// Records that are damaged beyond their copies; the damage is real and the error says so.
+    Damaged,
+}
+
+/// A disk as a source of records.
+pub(super) struct View<'a>(pub(super) Remains<'a>);
+
+impl Source for View<'_> {
+    fn path(&self) -> &Path {
+        Path::new("volume 0")
+    }
+
+    fn len(&self) -> Result<u64, Error> {
+        Ok(self.0.volume(LEAD).len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let live = self.0.volume(LEAD);
+        let is_inside = offset + into.len() as u64 <= live.len() as u64;
+        if !is_inside || self.0.is_bad(LEAD, offset, into.len()) {
+            let kind = if is_inside { ErrorKind::Other } else { ErrorKind::UnexpectedEof };
+            let (path, source) = (self.path().into(), Arc::new(IoError::new(kind, "simulated")));
+            return Err(Error::Io { doing: "reading", path, offset, bytes: into.len() as u64, source });
+        }
+        into.copy_from_slice(&live[offset as usize..][..into.len()]);
+        Ok(())
+    }
+}
+
+/// Opens what the disk holds, and compares it with what may be there.
+pub(super) fn inspect(store: &Store, oracle: &Oracle, disk: Remains<'_>) -> Result<Held, Broken> {
+    let is_hit =
+        |at: u64, bytes: u64| disk.is_suspect(LEAD, at, bytes as usize) || disk.is_bad(LEAD, at, bytes as usize);
+    let broken = |what: String| Err(Broken::new(Check::Recovery, what));
+    let superblock = match look(&View(disk)) {
+        Ok(Found::Store(superblock)) => superblock,
+        Ok(_) if oracle.acknowledged.is_none() => return Ok(Held::NoCommit),
+        Ok(_) => return broken("a commit was acknowledged, and the store has none".into()),
+        // Copies are spared, so only a store that never was can be beyond recognition.
+        Err(_) if oracle.acknowledged.is_none() && is_hit(0, 4 * BLOCK) => return Ok(Held::Damaged),
+        Err(error) => return broken(format!("the superblocks do not read: {error}")),
+    };
+    let Some(saved) = oracle.allowed(superblock.commit) else {
+        let (last, next) = (&oracle.acknowledged, &oracle.begun);
+        let [last, next] = [last, next].map(|saved| saved.as_ref().map(|saved| saved.commit));
+        return broken(format!("found commit {}, acknowledged {last:?}, being made {next:?}", superblock.commit));
+    };
+    let slot = Superblock::slot(superblock.commit);
+    let table_at = store.layout.table_offset(slot);
+    let recovered = match recover(&View(disk), &superblock) {
+        Ok(recovered) => recovered,
+        Err(Error::Damaged { .. } | Error::Io { .. }) if is_hit(table_at, store.layout.table_room) => {
+            return Ok(Held::Damaged);
+        }
+        Err(error) => return broken(format!("commit {}: {error}", superblock.commit)),
+    };
+    let Recovered { regions, table, note, .. } = recovered;
+    if regions != store.regions || note != saved.note {
+        return broken(format!("commit {}: another catalogue or note than was written", superblock.commit));
+    }
+    check_pages(store, oracle, saved, disk, &table)?;
+    Ok(Held::At(superblock, table))
+}
+
+fn check_pages(
+    store: &Store,
+    oracle: &Oracle,
+    saved: &Saved,
+    disk: Remains<'_>,
+    table: &[Entry],
+) -> Result<(), Broken> {
+    for (n, spec) in store.regions.iter().enumerate() {
+        let region = RegionId(n as u32);
+        for page in 0..spec.pages {
+            let global = oracle.pages(Run { region, first: page, count: 1 }).start;
+            check_page(&store.layout, saved, disk, table[global], (region, page, global))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_page(
+    layout: &Layout,
+    saved: &Saved,
+    disk: Remains<'_>,
+    entry: Entry,
+    (region, page, global): (RegionId, u32, usize),
+) -> Result<(), Broken> {
+    let broken = |what: String| {
+        let commit = saved.commit;
+        Err(Broken::new(Check::Recovery, format!("commit {commit}, region {} page {page}: {what}", region.0)))
+    };
+    let version = saved.versions[global];
+    if entry.flags & WRITTEN == 0 {
+        return if version.is_none() { Ok(()) } else { broken("written, and the table says never".into()) };
+    }
+    if version.is_none() {
+        return broken("never written, and the table says it was".into());
+    }
+    let side = if entry.flags & SECOND != 0 { Side::Second } else { Side::First };
+    let extent = layout.extent(region, page, side);
+    let bytes = layout.page_bytes(region) as usize;
+    let found = &disk.volume(extent.volume)[extent.offset as usize..][..bytes];
+    let is_hit = disk.is_suspect(extent.volume, extent.offset, bytes);
+    let is_as_written = page_checksum(found) == entry.checksum;
+    match compare(global, version, found) {
+        Ok(()) if is_as_written => Ok(()),
+        Ok(()) => broken("the right bytes under a wrong checksum".into()),
+        // Damage that the checksum tells.
+        Err(_) if is_hit && !is_as_written => Ok(()),
+        Err(what) => broken(what),
+    }
+}
