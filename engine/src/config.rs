@@ -1,6 +1,8 @@
 //! Configuration of an engine: what it may use, and which regions a new store has. Everything has a limit here.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// How the pages of a region survive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,24 +35,72 @@ impl RegionSpec {
     }
 }
 
-/// What to do where the file system refuses O_DIRECT.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What to do where the file system refuses O_DIRECT. As text: `required`, `preferred`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DirectIo {
     /// Refuse to open.
     Required,
     /// Use buffered I/O and say so once.
+    #[default]
     Preferred,
 }
 
-/// Which I/O backend to use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Which I/O backend to use. As text: `auto`, `uring`, `pool`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backend {
     /// io_uring, or the thread pool with one notice where io_uring is blocked.
+    #[default]
     Auto,
     /// io_uring, or an error.
     Uring,
     /// A pool of threads with pread and pwrite.
     Pool,
+}
+
+impl fmt::Display for DirectIo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DirectIo::Required => "required",
+            DirectIo::Preferred => "preferred",
+        })
+    }
+}
+
+impl FromStr for DirectIo {
+    /// What was expected.
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<DirectIo, &'static str> {
+        match text {
+            "required" => Ok(DirectIo::Required),
+            "preferred" => Ok(DirectIo::Preferred),
+            _ => Err("preferred or required"),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::Auto => "auto",
+            Backend::Uring => "uring",
+            Backend::Pool => "pool",
+        })
+    }
+}
+
+impl FromStr for Backend {
+    /// What was expected.
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Backend, &'static str> {
+        match text {
+            "auto" => Ok(Backend::Auto),
+            "uring" => Ok(Backend::Uring),
+            "pool" => Ok(Backend::Pool),
+            _ => Err("auto, uring or pool"),
+        }
+    }
 }
 
 /// What an engine may use. All of it is taken at open; nothing grows later.
@@ -94,8 +144,8 @@ impl Config {
             unplanned_bytes: 0,
             queue_depth: 64,
             transfer_bytes: 1 << 20,
-            direct_io: DirectIo::Preferred,
-            backend: Backend::Auto,
+            direct_io: DirectIo::default(),
+            backend: Backend::default(),
             checksum_threads: 1,
         }
     }

@@ -5,8 +5,20 @@ use crate::config::{Config, RegionSpec};
 use crate::engine::Identity;
 use crate::error::Error;
 use crate::id::CommitId;
+use crate::io::file::VolumeFile;
 use crate::store::Store;
 use std::path::PathBuf;
+
+/// A volume as the system sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Volume {
+    /// The directory.
+    pub path: PathBuf,
+    /// Bytes that the store takes there.
+    pub reserved_bytes: u64,
+    /// Whether the file system takes direct I/O.
+    pub is_direct: bool,
+}
 
 /// What a store says of itself.
 #[derive(Clone, Debug)]
@@ -19,6 +31,8 @@ pub struct Description {
     pub commit: CommitId,
     /// The caller's note of the last commit.
     pub note: Vec<u8>,
+    /// The volumes in their order.
+    pub volumes: Vec<Volume>,
 }
 
 /// Describes the store on these volumes.
@@ -29,5 +43,11 @@ pub struct Description {
 pub fn describe(volumes: &[PathBuf]) -> Result<Description, Error> {
     let store = Store::open(&Config::new(volumes.to_vec(), 0))?;
     let identity = Identity::of(&store.superblock);
-    Ok(Description { identity, regions: store.regions, commit: CommitId(store.superblock.commit), note: store.note })
+    let volume = |file: &VolumeFile| {
+        let path = file.dir().to_path_buf();
+        Ok(Volume { path, reserved_bytes: file.reserved_bytes()?, is_direct: file.is_direct() })
+    };
+    let volumes = store.files.iter().map(volume).collect::<Result<_, Error>>()?;
+    let commit = CommitId(store.superblock.commit);
+    Ok(Description { identity, regions: store.regions, commit, note: store.note, volumes })
 }

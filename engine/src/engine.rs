@@ -1,7 +1,7 @@
 //! The engine's handle: a store, the arena and the reactor thread; sweeps over it.
 
 use crate::arena::Arena;
-use crate::config::{Config, RegionSpec};
+use crate::config::{Backend, Config, RegionSpec};
 use crate::core::{Command, Core, Parts, meta_bytes};
 use crate::error::Error;
 use crate::format::layout::Side;
@@ -69,6 +69,7 @@ pub struct Engine {
     layout: Layout,
     files: Arc<Vec<VolumeFile>>,
     identity: Identity,
+    backend: Backend,
     notices: Mutex<Vec<String>>,
     /// Runs that are placed, once they are.
     placed: OnceLock<Vec<Run>>,
@@ -100,7 +101,8 @@ impl Engine {
     }
 
     fn start(config: Config, store: Store) -> Result<Engine, Error> {
-        let Store { locks, files, superblock, regions, layout, table, note } = store;
+        // Dropped last on the way out of an error, when nothing runs on the store any more.
+        let Store { claim, files, superblock, regions, layout, table, note } = store;
         check(&config, &regions, &layout)?;
         let arena = Arc::new(Arena::new(config.host_bytes)?);
         let waker = Waker::new().map_err(|e| Error::Uring { what: format!("no eventfd for the reactor: {e}") })?;
@@ -117,7 +119,7 @@ impl Engine {
                 let _guard = ClosedOnExit(handle.clone());
                 match crate::io::open(&config, &files, arena.clone(), waker) {
                     Err(error) => drop(ready.send(Err(error))),
-                    Ok((io, notices)) => {
+                    Ok(crate::io::Opened { io, backend, notices }) => {
                         let volumes = files.iter().map(|f| f.path().to_path_buf()).collect();
                         let Config { transfer_bytes, unplanned_bytes, .. } = config;
                         let parts = Parts {
@@ -131,7 +133,7 @@ impl Engine {
                             table,
                             superblock,
                         };
-                        drop(ready.send(Ok(notices)));
+                        drop(ready.send(Ok((backend, notices))));
                         reactor::run(Core::new(parts), &handle, &commands);
                     }
                 }
@@ -140,8 +142,8 @@ impl Engine {
         };
         let thread = thread.map_err(|e| Error::Uring { what: format!("no thread for the reactor: {e}") })?;
         let mut reactor = Reactor(Some(thread));
-        let notices = match is_ready.recv().unwrap_or(Err(Error::Closed)) {
-            Ok(notices) => Mutex::new(notices),
+        let (backend, notices) = match is_ready.recv().unwrap_or(Err(Error::Closed)) {
+            Ok((backend, notices)) => (backend, Mutex::new(notices)),
             Err(error) => {
                 reactor.join();
                 return Err(error);
@@ -155,11 +157,12 @@ impl Engine {
             layout,
             files,
             identity,
+            backend,
             notices,
             placed,
             reserved,
             reactor,
-            _locks: locks,
+            _locks: claim.keep(),
         })
     }
 
@@ -178,6 +181,16 @@ impl Engine {
         &self.identity
     }
 
+    /// The backend that moves pages: `Uring` or `Pool`.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// Bytes of the arena.
+    pub(crate) fn host_bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+
     /// The last durable commit and its note.
     pub fn committed(&self) -> Option<(CommitId, Vec<u8>)> {
         self.handle.committed()
@@ -193,6 +206,13 @@ impl Engine {
             if !self.layout.contains(*run) {
                 return Err(Error::Misuse { what: format!("{run}: the store has no such run") });
             }
+        }
+        // All of it before any: a refusal names the whole need.
+        for (file, volume) in self.files.iter().zip(0..) {
+            let spans = spilled.iter().flat_map(|run| self.layout.spans(*run, Side::First));
+            file.require_free(spans.filter(|span| span.0 == volume).map(|span| span.2).sum())?;
+        }
+        for run in spilled {
             self.reserve(*run)?;
         }
         let (placed, placed_bytes) = (residency.placed.clone(), residency.placed_bytes);
@@ -307,7 +327,8 @@ impl Sweep<'_> {
     /// The schedule's next access, a read of `run`. Waits until the bytes are there.
     ///
     /// # Errors
-    /// `OffPlan`; `Io` or `Corrupt` if the bytes cannot be had; `Poisoned`.
+    /// `OffPlan`; `Io` or `Corrupt` if the bytes cannot be had, then the access is over and the sweep can go on;
+    /// `Poisoned`.
     pub fn host(&self, run: Run) -> Result<HostLease<'_>, Error> {
         let seq = self.next(run, Some(false))?;
         let (offset, bytes) = self.take(seq)?;

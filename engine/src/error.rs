@@ -134,6 +134,14 @@ pub enum Error {
     Closed,
 }
 
+impl Error {
+    /// Whether the configuration asked for a way of I/O that this machine does not have (`DirectIo`, `Uring`): nothing
+    /// is wrong with the store, and another configuration works.
+    pub fn is_refused_io(&self) -> bool {
+        matches!(self, Error::DirectIo { .. } | Error::Uring { .. })
+    }
+}
+
 /// Why a plan cannot be made.
 #[derive(Clone, PartialEq, Debug)]
 pub enum PlanError {

@@ -56,9 +56,10 @@ pub mod schedule;
 pub mod sim;
 pub mod stats;
 pub mod store;
+pub mod verify;
 
 pub use config::{Backend, Config, DirectIo, Kind, RegionSpec};
-pub use describe::{Description, describe};
+pub use describe::{Description, Volume, describe};
 pub use engine::{Engine, Identity, Sweep, Ticket, VolumeLedger, record_bytes};
 pub use error::{Error, PlanError};
 pub use id::{CommitId, DeviceId, Mode, RegionId, Run, Tier};
@@ -68,3 +69,4 @@ pub use profile::Profile;
 pub use schedule::{Access, Node, Resource, Schedule};
 pub use stats::Stats;
 pub use store::{remove, reserved_bytes};
+pub use verify::{BadPage, Verified};

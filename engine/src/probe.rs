@@ -49,7 +49,7 @@ pub fn disk(dir: &Path, bytes: u64) -> Result<DiskRates, Error> {
     let files = [file];
     let arena = Arc::new(Arena::new(u64::from(DEPTH * TRANSFER_BYTES))?);
     let waker = Waker::new().map_err(|e| failed("making an eventfd", e))?;
-    let (mut io, _) = crate::io::open(&config, &files, arena, waker)?;
+    let mut io = crate::io::open(&config, &files, arena, waker)?.io;
     let transfers = (bytes / u64::from(TRANSFER_BYTES)).max(1);
     let mut rate = |is_write: &dyn Fn(u64) -> bool| {
         let seconds = pass(&mut *io, transfers, is_write).map_err(|e| failed("measuring", e))?;

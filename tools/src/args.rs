@@ -71,6 +71,14 @@ pub struct Train {
     /// Folder for pages [default: store in the run folder]
     #[arg(long, value_name = "DIR")]
     pub store: Vec<String>,
+    /// Where a store's file system has no direct I/O: preferred: go through the page cache, with a warning; required:
+    /// refuse [default: preferred]
+    #[arg(long, value_name = "preferred|required")]
+    pub direct_io: Option<String>,
+    /// How pages move to and from the store: io_uring, a pool of threads, or auto: io_uring where the system has it
+    /// [default: auto]
+    #[arg(long, value_name = "auto|uring|pool")]
+    pub io: Option<String>,
     /// RAM of the whole process, e.g. 600MiB or auto: what is free, less a margin [default: auto; 64MiB without
     /// --model]
     #[arg(long, value_name = "SIZE|auto")]
@@ -165,6 +173,12 @@ pub struct Resume {
     /// Stop after this step, resumable [default: not set]
     #[arg(long, value_name = "STEP")]
     pub stop_at: Option<String>,
+    /// Where a store's file system has no direct I/O [default: as the run was started]
+    #[arg(long, value_name = "preferred|required")]
+    pub direct_io: Option<String>,
+    /// How pages move to and from the store [default: as the run was started]
+    #[arg(long, value_name = "auto|uring|pool")]
+    pub io: Option<String>,
     /// RAM of the whole process [default: as the run was started]
     #[arg(long, value_name = "SIZE|auto")]
     pub ram: Option<String>,

@@ -20,23 +20,26 @@ pub fn run(args: &Named) -> Result<u8, Failure> {
 }
 
 fn lines(inspection: &Inspection) -> Vec<String> {
-    let stores: Vec<String> = inspection.stores.iter().map(|store| store.display().to_string()).collect();
     let disk = format!("{} in the store, {} beside it", human(inspection.store_bytes), human(inspection.folder_bytes));
     let mut lines = vec![
         line("run", &inspection.run.display().to_string()),
         line("state", &standing(inspection)),
-        line("volumes", &stores.join(", ")),
         line("disk", &disk),
     ];
+    lines.extend(volumes(inspection));
     if let Some(last) = &inspection.last {
         lines.push(line("last line", &format!("step {}, loss {:.4}", last.step, last.loss)));
     }
     if let Some(description) = &inspection.description {
         let identity = &description.identity;
         lines.push(line("store", &format!("{}, format version {}", identity.uuid, identity.format_version)));
-        let written = human(identity.ledger.iter().map(|volume| volume.write_bytes).sum());
-        let read = human(identity.ledger.iter().map(|volume| volume.read_bytes).sum());
-        lines.push(line("commit", &format!("{}; over its life {read} read, {written} written", description.commit)));
+        lines.push(line("commit", &description.commit.to_string()));
+        for (volume, ledger) in description.volumes.iter().zip(&identity.ledger) {
+            let (read, written) = (human(ledger.read_bytes), human(ledger.write_bytes));
+            let path = volume.path.display();
+            let text = format!("{read} read, {written} written over the store's life, to this commit; {path}");
+            lines.push(line("ledger", &text));
+        }
         for region in &description.regions {
             let size = format!("{} pages of {}", count(region.pages.into()), human(region.page_bytes.into()));
             lines.push(line(
@@ -46,14 +49,28 @@ fn lines(inspection: &Inspection) -> Vec<String> {
         }
     }
     if let Some(note) = &inspection.note {
-        let value = serde_json::to_value(note).expect("a note holds only numbers and text");
-        lines.push(line("note", &value.to_string()));
+        let fields = serde_json::to_value(note).expect("a note holds only numbers and text");
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            lines.push(line("note", &format!("{name} = {value}")));
+        }
     }
     let settings = serde_json::to_value(&inspection.settings).expect("settings hold only numbers, text and lists");
     for (name, value) in settings.as_object().into_iter().flatten() {
         lines.push(line("setting", &format!("{name} = {value}")));
     }
     lines
+}
+
+/// A line for each volume; only where it lies if the store could not be read.
+fn volumes(inspection: &Inspection) -> Vec<String> {
+    let Some(description) = &inspection.description else {
+        return inspection.stores.iter().map(|store| line("volume", &store.display().to_string())).collect();
+    };
+    let shown = |volume: &mt_engine::Volume| {
+        let access = if volume.is_direct { "direct I/O" } else { "no direct I/O" };
+        line("volume", &format!("{}, {} reserved, {access}", volume.path.display(), human(volume.reserved_bytes)))
+    };
+    description.volumes.iter().map(shown).collect()
 }
 
 fn as_json(inspection: &Inspection) -> Value {
@@ -65,10 +82,22 @@ fn as_json(inspection: &Inspection) -> Value {
         };
         description.regions.iter().map(region).collect::<Vec<Value>>()
     });
+    let volumes: Vec<Value> = match description {
+        Some(description) => description
+            .volumes
+            .iter()
+            .zip(&description.identity.ledger)
+            .map(|(volume, ledger)| {
+                json!({"path": volume.path, "reserved_bytes": volume.reserved_bytes, "direct_io": volume.is_direct,
+                    "read_bytes": ledger.read_bytes, "written_bytes": ledger.write_bytes})
+            })
+            .collect(),
+        None => inspection.stores.iter().map(|store| json!({"path": store})).collect(),
+    };
     json!({
         "run": inspection.run,
         "state": standing(inspection),
-        "volumes": inspection.stores,
+        "volumes": volumes,
         "store_bytes": inspection.store_bytes,
         "folder_bytes": inspection.folder_bytes,
         "uuid": description.map(|description| description.identity.uuid.to_string()),

@@ -38,11 +38,13 @@ const fn with_built_in(name: &'static str, default: &'static str, built_in: &'st
 }
 
 /// Every option of `mt train`, in the order of the help text.
-pub const CHOICES: [Choice; 30] = [
+pub const CHOICES: [Choice; 32] = [
     choice("model", Kind::Path, ""),
     choice("data", Kind::Paths, ""),
     choice("run", Kind::Path, ""),
     choice("store", Kind::Paths, ""),
+    choice("direct-io", Kind::Single, "preferred"),
+    choice("io", Kind::Single, "auto"),
     with_built_in("ram", "auto", "64MiB"),
     with_built_in("steps", "", "60"),
     choice("epochs", Kind::Single, ""),

@@ -30,6 +30,8 @@ pub fn resolve(layers: &Layers) -> Result<Resolved, Failure> {
         model: take.path("model")?,
         data: take.paths("data")?,
         store: take.paths("store")?,
+        direct_io: take.need("direct-io", values::named)?,
+        io: take.need("io", values::named)?,
         ram: take.need("ram", values::auto(values::bytes))?,
         steps: take.maybe("steps", values::count(0))?,
         epochs: take.maybe("epochs", values::count(1))?,
@@ -192,6 +194,8 @@ mod tests {
             ("--warmup 200%", "--warmup"),
             ("--seq-len 1", "--seq-len"),
             ("--threads 0", "--threads"),
+            ("--direct-io no", "preferred or required"),
+            ("--io libaio", "auto, uring or pool"),
         ] {
             let failure = resolved(flags).unwrap_err();
             assert_eq!(failure.code, 2, "{flags}");

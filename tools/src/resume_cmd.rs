@@ -19,6 +19,8 @@ pub fn run(args: &Resume, command: CommandLine, started: Instant) -> Result<u8, 
     let changes = Changes {
         steps: read(&args.steps, "steps", values::count(0))?,
         allow_steps: args.allow_change.iter().any(|what| what == "steps"),
+        direct_io: read(&args.direct_io, "direct-io", values::named)?,
+        io: read(&args.io, "io", values::named)?,
         ram: read(&args.ram, "ram", values::auto(values::bytes))?,
         threads: threads.map(|threads| match threads {
             Auto::Value(threads) => threads,

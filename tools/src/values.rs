@@ -3,6 +3,7 @@
 use mt_trainer::run::size;
 use mt_trainer::settings::{Auto, Durability, LrSchedule, Recompute};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 const THREADS_MAX: u64 = 1_024;
 
@@ -53,6 +54,11 @@ pub fn threads(text: &str) -> Result<u64, String> {
         Ok(value) if (1..=THREADS_MAX).contains(&value) => Ok(value),
         _ => Err(format!("a whole number from 1 to {THREADS_MAX}")),
     }
+}
+
+/// A value that has a name of its own.
+pub fn named<T: FromStr<Err = &'static str>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(str::to_owned)
 }
 
 /// The threads that the process may run on.

@@ -3,7 +3,7 @@
 use crate::args::Named;
 use crate::failure::Failure;
 use crate::progress::bar;
-use crate::table::count;
+use crate::table::{count, rate};
 use mt_trainer::run::size::human;
 use mt_trainer::run::verify;
 use serde_json::json;
@@ -17,8 +17,10 @@ pub fn run(args: &Named) -> Result<u8, Failure> {
         shown.set_position(done);
     })?;
     shown.finish_and_clear();
+    found.notices.iter().for_each(|notice| eprintln!("mt: {notice}"));
     if args.json {
-        let value = json!({"step": found.step, "pages": found.pages, "bytes": found.bytes, "corrupt": found.corrupt});
+        let value = json!({"step": found.step, "pages": found.pages, "bytes": found.bytes, "seconds": found.seconds,
+            "corrupt": found.corrupt});
         println!("{value}");
     }
     if !found.corrupt.is_empty() {
@@ -26,10 +28,11 @@ pub fn run(args: &Named) -> Result<u8, Failure> {
     }
     if !args.json {
         println!(
-            "verified the state after step {}: {} pages, {}, every checksum as recorded",
+            "verified the state after step {}: {} pages, every checksum as recorded; read {}, {}",
             found.step,
             count(found.pages),
-            human(found.bytes)
+            human(found.bytes),
+            rate(found.bytes, found.seconds)
         );
     }
     Ok(0)

@@ -7,6 +7,7 @@
 //! is refused. The rest (where pages lie, budgets, threads, how often to commit) may change between two starts of a
 //! run.
 
+use mt_engine::{Backend, DirectIo};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -89,6 +90,12 @@ pub struct Settings {
     /// Store directories; empty: `store` in the run folder (may change).
     #[serde(default)]
     pub store: Vec<PathBuf>,
+    /// What to do where a store's file system refuses direct I/O (may change).
+    #[serde(default, with = "as_text")]
+    pub direct_io: DirectIo,
+    /// How pages are moved to and from the store (may change).
+    #[serde(default, with = "as_text")]
+    pub io: Backend,
     /// RAM of the whole process in bytes (may change).
     pub ram: Auto<u64>,
     /// Optimizer steps of the whole run; None: decided by `epochs` (may change where the learning rate stays).
@@ -138,7 +145,18 @@ pub struct Settings {
 }
 
 /// Names of the settings that may change between two starts of a run. `steps` is judged apart.
-const MAY_CHANGE: [&str; 8] = ["model", "data", "store", "ram", "steps", "threads", "recompute", "checkpoint-every"];
+const MAY_CHANGE: [&str; 10] = [
+    "model",
+    "data",
+    "store",
+    "direct-io",
+    "io",
+    "ram",
+    "steps",
+    "threads",
+    "recompute",
+    "checkpoint-every",
+];
 
 impl Settings {
     /// The settings that decide the numbers, by name.
@@ -194,6 +212,26 @@ impl std::str::FromStr for Warmup {
     }
 }
 
+/// A setting of the engine, which has a text of its own.
+mod as_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    pub fn serialize<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err = &'static str>,
+        D: Deserializer<'de>,
+    {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|expected| D::Error::custom(format!("expected {expected}, found \"{text}\"")))
+    }
+}
+
 /// An optional number whose absence is written "off": TOML has no null.
 mod or_off {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -244,6 +282,8 @@ mod tests {
             model: None,
             data: vec![PathBuf::from("/data/a.txt")],
             store: Vec::new(),
+            direct_io: DirectIo::Required,
+            io: Backend::Pool,
             ram: Auto::Value(64 << 20),
             steps: Some(60),
             epochs: None,
@@ -281,6 +321,18 @@ mod tests {
         assert!(text.contains("no-shuffle = false"), "{text}");
         assert!(text.contains("max-grad-norm = \"off\""), "{text}");
         assert!(text.contains("micro-batch = \"auto\""), "{text}");
+        assert!(text.contains("direct-io = \"required\"") && text.contains("io = \"pool\""), "{text}");
+    }
+
+    #[test]
+    fn settings_that_came_later_may_be_missing_in_a_file() {
+        let text = toml::to_string(&settings()).unwrap();
+        let older: String =
+            text.lines().filter(|line| !line.contains("io = ")).map(|line| format!("{line}\n")).collect();
+        let read = toml::from_str::<Settings>(&older).unwrap();
+        assert_eq!((read.direct_io, read.io), (DirectIo::Preferred, Backend::Auto));
+        let error = toml::from_str::<Settings>(&text.replace("\"pool\"", "\"puddle\"")).unwrap_err().to_string();
+        assert!(error.contains("expected auto"), "{error}");
     }
 
     #[test]
@@ -290,6 +342,7 @@ mod tests {
         other.threads = 7;
         other.recompute = Recompute::All;
         other.store = vec![PathBuf::from("/elsewhere")];
+        (other.direct_io, other.io) = (DirectIo::Preferred, Backend::Auto);
         assert_eq!(settings().identity(), other.identity());
         other.lr = 2e-3;
         assert_ne!(settings().identity(), other.identity());

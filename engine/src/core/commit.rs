@@ -261,6 +261,9 @@ impl<I: Io> Core<I> {
             total.read_bytes = total.read_bytes.saturating_add(moved.read_bytes);
             total.write_bytes = total.write_bytes.saturating_add(moved.write_bytes);
         }
+        // With the two copies of this superblock, which are counted when they are written: it may be the last.
+        let lead = &mut self.commit.draft.ledger[0];
+        lead.write_bytes = lead.write_bytes.saturating_add(2 * BLOCK);
         let mut frame = FrameMut::new(arena, BLOCK as u32);
         self.commit.draft.encode(self.arena.slice_mut(&mut frame));
         self.commit.phase = Phase::WritingSuper;

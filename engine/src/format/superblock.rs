@@ -123,18 +123,22 @@ impl Superblock {
         block[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Reads one block.
+    /// Reads one block. The checksum comes first, and lies where it does in every version: a version that is damage is not
+    /// taken for a newer one.
     pub(crate) fn decode(block: &[u8]) -> Result<Superblock, Reject> {
         assert_eq!(block.len() as u64, BLOCK, "a superblock is one block");
         let record: Record = bytemuck::pod_read_unaligned(&block[..RECORD_BYTES]);
         if record.magic != MAGIC {
             return Err(Reject::NotOurs);
         }
+        let sum = u64::from_le_bytes(block[CHECKSUM_AT..].try_into().map_err(|_| Reject::Damaged)?);
+        if sum != page_checksum(&block[..CHECKSUM_AT]) {
+            return Err(Reject::Damaged);
+        }
         if record.version > FORMAT_VERSION {
             return Err(Reject::Newer { found: record.version });
         }
-        let sum = u64::from_le_bytes(block[CHECKSUM_AT..].try_into().map_err(|_| Reject::Damaged)?);
-        if sum != page_checksum(&block[..CHECKSUM_AT]) || record.version == 0 || record.state > 1 {
+        if record.version == 0 || record.state > 1 {
             return Err(Reject::Damaged);
         }
         Ok(Superblock {

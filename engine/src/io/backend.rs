@@ -19,8 +19,17 @@ const POOL_THREADS_PER_VOLUME: u32 = 16;
 /// Threads of the pool in all.
 const POOL_THREADS_MAX: u32 = 64;
 
-/// Makes the backend for `files`, with hashing in front of it, and says what the user should know. To be called on
-/// the thread that will use it. Without files it only hashes.
+/// A backend, ready for use.
+pub(crate) struct Opened {
+    /// With hashing in front of it.
+    pub(crate) io: Box<dyn Io>,
+    /// Which it is: `Uring` or `Pool`.
+    pub(crate) backend: Backend,
+    /// What the user should know, a line each.
+    pub(crate) notices: Vec<String>,
+}
+
+/// Makes the backend for `files`. To be called on the thread that will use it. Without files it only hashes.
 ///
 /// # Errors
 /// `Error::Uring` when io_uring is required and cannot be used; `Error::Io` when a thread cannot be started.
@@ -29,7 +38,7 @@ pub(crate) fn open(
     files: &[VolumeFile],
     arena: Arc<Arena>,
     waker: Waker,
-) -> Result<(Box<dyn Io>, Vec<String>), Error> {
+) -> Result<Opened, Error> {
     let volumes = files.len() as u32;
     let queue_depth = config.queue_depth.saturating_mul(volumes.max(1)).min(QUEUE_DEPTH_MAX);
     let hashers = config.checksum_threads;
@@ -38,7 +47,8 @@ pub(crate) fn open(
         match Uring::new(files, Arc::clone(&arena), queue_depth, waker.clone()) {
             Ok((uring, more)) => {
                 notices.extend(more);
-                return Ok((Box::new(WithHashing::new(uring, arena, hashers, waker)?), notices));
+                let io = Box::new(WithHashing::new(uring, arena, hashers, waker)?);
+                return Ok(Opened { io, backend: Backend::Uring, notices });
             }
             Err(e) if config.backend == Backend::Uring => return Err(e),
             Err(e) => notices.push(format!("{e}; transfers run on a pool of threads instead")),
@@ -46,5 +56,5 @@ pub(crate) fn open(
     }
     let threads = config.queue_depth.min(POOL_THREADS_PER_VOLUME).saturating_mul(volumes).min(POOL_THREADS_MAX);
     let pool = Pool::new(files, Arc::clone(&arena), queue_depth, threads, waker.clone())?;
-    Ok((Box::new(WithHashing::new(pool, arena, hashers, waker)?), notices))
+    Ok(Opened { io: Box::new(WithHashing::new(pool, arena, hashers, waker)?), backend: Backend::Pool, notices })
 }

@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,6 +34,7 @@ pub struct VolumeFile {
     dir: PathBuf,
     path: PathBuf,
     alignment: u32,
+    direct: bool,
     /// What the user should know about this volume, in one line.
     pub notice: Option<String>,
 }
@@ -85,11 +86,17 @@ impl VolumeFile {
         if is_ram(&file) {
             remarks.push("the file system is RAM: pages there take the memory that the budget is to save".to_string());
         }
+        let direct = refusal.is_none();
         if let Some(what) = refusal {
             remarks.push(format!("direct I/O is refused ({what}), so transfers go through the page cache"));
         }
         let notice = (!remarks.is_empty()).then(|| format!("{}: {}", dir.display(), remarks.join("; ")));
-        Ok(VolumeFile { file: Arc::new(file), dir: dir.to_path_buf(), path, alignment, notice })
+        Ok(VolumeFile { file: Arc::new(file), dir: dir.to_path_buf(), path, alignment, direct, notice })
+    }
+
+    /// The directory of the volume.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The file's path.
@@ -100,6 +107,20 @@ impl VolumeFile {
     /// Alignment of memory, offsets and lengths of transfers, in bytes: a power of two from 512 to 4,096.
     pub fn alignment(&self) -> u32 {
         self.alignment
+    }
+
+    /// Whether transfers go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Bytes that the file takes on its file system.
+    ///
+    /// # Errors
+    /// `Error::Io`.
+    pub fn reserved_bytes(&self) -> Result<u64, Error> {
+        let data = self.file.metadata().map_err(|e| failed("asking the size", &self.path, 0, 0, e))?;
+        Ok(data.blocks() * 512)
     }
 
     /// The open file, for the backends.
@@ -126,11 +147,7 @@ impl VolumeFile {
             return Ok(());
         }
         let length = self.len()?;
-        let free = free_bytes(&self.dir)?;
-        let no_space = |free| Error::NoSpace { path: self.dir.clone(), need: bytes, free };
-        if free < bytes {
-            return Err(no_space(free));
-        }
+        self.require_free(bytes)?;
         let reserved = match retry(|| fallocate(&self.file, FallocateFlags::empty(), offset, bytes)) {
             Err(Errno::OPNOTSUPP) => self.fill_with_zeros(length, offset.saturating_add(bytes)),
             other => other.map_err(io::Error::from),
@@ -140,10 +157,24 @@ impl VolumeFile {
                 return failed("shortening", &self.path, length, 0, e);
             }
             match e.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::NOSPC | Errno::DQUOT) => no_space(free_bytes(&self.dir).unwrap_or(free)),
+                Some(Errno::NOSPC | Errno::DQUOT) => {
+                    Error::NoSpace { path: self.dir.clone(), need: bytes, free: free_bytes(&self.dir).unwrap_or(0) }
+                }
                 _ => failed("reserving", &self.path, offset, bytes, e),
             }
         })
+    }
+
+    /// Refuses a need of more bytes than the file system has free.
+    ///
+    /// # Errors
+    /// `Error::NoSpace`; `Error::Io`.
+    pub fn require_free(&self, need: u64) -> Result<(), Error> {
+        let free = free_bytes(&self.dir)?;
+        if free < need {
+            return Err(Error::NoSpace { path: self.dir.clone(), need, free });
+        }
+        Ok(())
     }
 
     /// Reserves where the file system has no call for it: everything from the present end on is written.
@@ -224,13 +255,14 @@ impl VolumeFile {
     }
 }
 
-/// Bytes that an unprivileged process may still write to the file system of `dir`.
+/// Bytes that an unprivileged process may still write to the file system of `dir`; `u64::MAX` where it does not say.
 ///
 /// # Errors
 /// `Error::Io`.
 pub fn free_bytes(dir: &Path) -> Result<u64, Error> {
     let space = statvfs(dir).map_err(|e| failed("asking the free space", dir, 0, 0, e.into()))?;
-    Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    // A file system without a size, like ramfs, says zero of zero.
+    Ok(if space.f_blocks == 0 { u64::MAX } else { space.f_bavail.saturating_mul(space.f_frsize) })
 }
 
 /// Turns direct I/O on and returns the alignment, or says why it cannot be.

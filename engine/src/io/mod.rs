@@ -16,7 +16,7 @@ pub(crate) mod uring;
 mod waker;
 mod workers;
 
-pub(crate) use backend::open;
+pub(crate) use backend::{Opened, open};
 pub(crate) use waker::Waker;
 
 use std::{io, time::Duration};

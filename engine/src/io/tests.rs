@@ -331,8 +331,9 @@ fn open_picks_the_backend_that_was_asked_for() {
     for backend in [Backend::Auto, Backend::Uring, Backend::Pool] {
         config.backend = backend;
         config.queue_depth = 4;
-        let (mut io, notices) =
-            super::open(&config, &bed.files, Arc::clone(&bed.arena), bed.waker.clone()).expect("a backend");
+        let opened = super::open(&config, &bed.files, Arc::clone(&bed.arena), bed.waker.clone()).expect("a backend");
+        let super::Opened { mut io, backend: found, notices } = opened;
+        assert_eq!(found == Backend::Pool, backend == Backend::Pool);
         assert!(notices.iter().all(|n| !n.contains("pool")), "{notices:?}");
         assert_eq!(io.limits().queue_depth, 8, "the depth counts for each volume");
         let mirror = differential(io.as_mut(), &bed.arena, true, 6);
@@ -347,8 +348,8 @@ fn without_volumes_there_is_hashing() {
     for (backend, threads) in [(Backend::Auto, 1), (Backend::Uring, 0)] {
         let mut config = Config::new(Vec::new(), ARENA_BYTES);
         (config.backend, config.checksum_threads) = (backend, threads);
-        let (mut io, notices) =
-            super::open(&config, &[], Arc::clone(&bed.arena), bed.waker.clone()).expect("a backend");
+        let opened = super::open(&config, &[], Arc::clone(&bed.arena), bed.waker.clone()).expect("a backend");
+        let super::Opened { mut io, notices, .. } = opened;
         assert!(notices.is_empty());
         let hash = Op::Hash { from: FrameRef::new(0, BLOCK as u32), page_bytes: BLOCK as u32, digests: Vec::new() };
         io.submit(OpId(1), hash).expect("room");

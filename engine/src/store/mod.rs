@@ -13,9 +13,11 @@ use crate::format::superblock::{SUPERBLOCK_AREA_BYTES, State};
 use crate::format::{BLOCK, Entry, Layout, Stripes, Superblock, catalogue};
 use crate::io::file::VolumeFile;
 use crate::lock::Lock;
+use claim::Claim;
 use recover::Found;
 use std::path::{Path, PathBuf};
 
+mod claim;
 pub(crate) mod recover;
 pub(crate) mod renew;
 mod share;
@@ -26,7 +28,7 @@ const FILE_NAME: &str = "volume.mt";
 
 /// An open store, before an engine runs on it.
 pub(crate) struct Store {
-    pub(crate) locks: Vec<Lock>,
+    pub(crate) claim: Claim,
     /// In the order of the volumes, the lead first.
     pub(crate) files: Vec<VolumeFile>,
     /// The lead's.
@@ -39,15 +41,18 @@ pub(crate) struct Store {
 
 impl Store {
     /// Makes a store: measures its volumes if there are several, reserves their space, writes catalogue and
-    /// superblocks, syncs. The first directory becomes the lead.
+    /// superblocks, syncs. The first directory becomes the lead. All of it goes again unless its claim is kept.
     pub(crate) fn create(config: &Config, regions: &[RegionSpec]) -> Result<Store, Error> {
         catalogue::check_all(regions).map_err(|what| Error::Config { what })?;
         let dirs = &config.volumes;
+        let mut claim = Claim::default();
         for dir in dirs {
-            std::fs::create_dir_all(dir).map_err(|e| io_error("creating the directory", dir, e))?;
+            claim.make(dir)?;
         }
         volumes::check_distinct(dirs)?;
-        let locks = dirs.iter().map(|dir| Lock::take(dir)).collect::<Result<Vec<_>, _>>()?;
+        for dir in dirs {
+            claim.lock(dir)?;
+        }
         let found = dirs.iter().map(|dir| look(dir)).collect::<Result<Vec<_>, _>>()?;
         for dir in volumes::leftovers(dirs, &found)? {
             remove_file(dir)?;
@@ -56,7 +61,7 @@ impl Store {
         let layout = Layout::new(regions, &stripes);
         let superblock = blank(&layout, regions, uuid::Uuid::new_v4().into_bytes());
         let mut store = Store {
-            locks,
+            claim,
             files: Vec::new(),
             superblock,
             regions: regions.to_vec(),
@@ -64,13 +69,10 @@ impl Store {
             table: Vec::new(),
             note: Vec::new(),
         };
-        if let Err(error) = store.make_files(dirs, config.direct_io) {
-            for dir in dirs {
-                // The directory is as before; the reason is worth more than a failure to clean up.
-                let _ = remove_file(dir);
-            }
-            return Err(error);
+        for dir in dirs {
+            store.claim.file(dir.join(FILE_NAME));
         }
+        store.make_files(dirs, config.direct_io)?;
         Ok(store)
     }
 
@@ -99,7 +101,10 @@ impl Store {
             return Err(Error::NoStore { path: dir.clone() });
         }
         volumes::check_distinct(dirs)?;
-        let locks = dirs.iter().map(|dir| Lock::take(dir)).collect::<Result<Vec<_>, _>>()?;
+        let mut claim = Claim::default();
+        for dir in dirs {
+            claim.lock(dir)?;
+        }
         let found = dirs.iter().map(|dir| look(dir)).collect::<Result<Vec<_>, _>>()?;
         let (order, superblock) = volumes::arrange(dirs, &found)?;
         let open = |index: &usize| VolumeFile::open(&dirs[*index], FILE_NAME, config.direct_io);
@@ -116,7 +121,7 @@ impl Store {
             // Scratch of an earlier process is void; its space goes back until a plan needs it.
             file.punch(reserved, total - reserved)?;
         }
-        Ok(Store { locks, files, superblock, regions, layout, table, note })
+        Ok(Store { claim, files, superblock, regions, layout, table, note })
     }
 }
 

@@ -18,7 +18,7 @@ use super::writer::{FilesPlan, WeightsWriter};
 use crate::error::{Error, Result};
 use crate::layout::{HI, LO};
 use crate::model::{Manifest, ModelConfig};
-use mt_engine::Mode;
+use mt_engine::{Backend, Mode};
 use mt_kernels::{Cpu, split};
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirEntry, File};
@@ -79,8 +79,11 @@ pub fn export(
     let mut texts = vec![("config.json", config_json)];
     texts.extend(index);
     let work = WriteFiles { state, cpu, dir: &folder.path, plan: &plan, texts: &texts, progress };
-    let (result, blocked) =
-        async_files::block_on(work).map_err(|e| Error::io(&folder.path, "preparing to write", e))?;
+    // Where the store's pages move on threads, whether by choice or because the kernel refuses more, so do these files;
+    // the engine has said why.
+    let is_plain = state.has_disk && state.engine.backend() == Backend::Pool;
+    let written = if is_plain { async_files::block_on_std(work).map(|r| (r, None)) } else { async_files::block_on(work) };
+    let (result, blocked) = written.map_err(|e| Error::io(&folder.path, "preparing to write", e))?;
     result?;
     let mut files: Vec<String> = plan.files.iter().map(|f| f.name.clone()).collect();
     files.extend(texts.iter().map(|(name, _)| name.to_string()));

@@ -50,7 +50,8 @@ pub fn export(run: &Path, export: &Export, progress: &mut dyn FnMut(u64, u64)) -
     };
     let cpu = Cpu::new(settings.threads as usize);
     let record = source_record(folder.path())?;
-    let report = checkpoint::export(&state, &reader.config, &record, &request, &cpu, progress)?;
+    let mut report = checkpoint::export(&state, &reader.config, &record, &request, &cpu, progress)?;
+    report.notices.splice(0..0, reader.notices);
     reader.engine.close()?;
     Ok((reader.note.step, report))
 }

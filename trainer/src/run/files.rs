@@ -18,6 +18,16 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     sync_folder_of(path)
 }
 
+/// Makes a folder with all its parents, as far as they are missing, durably. Gives those that were, each before its
+/// parent.
+pub fn make_folder(path: &Path) -> Result<Vec<PathBuf>> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let missing: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_path_buf).collect();
+    fs::create_dir_all(path).map_err(|source| Error::io(path, "making the folder", source))?;
+    missing.iter().rev().try_for_each(|folder| sync_folder_of(folder))?;
+    Ok(missing)
+}
+
 /// Makes the names in a file's folder durable.
 pub fn sync_folder_of(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

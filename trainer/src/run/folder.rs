@@ -29,6 +29,8 @@ const RUNS: &str = "runs";
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Folders above it that were missing, each before its parent.
+    made: Vec<PathBuf>,
     _lock: Lock,
 }
 
@@ -51,17 +53,14 @@ impl RunFolder {
     /// # Errors
     /// `Input` with the resume command if the named folder exists and is not empty; `Io`.
     pub fn create(named: Option<&Path>, name: &str) -> Result<RunFolder> {
-        let path = match named {
-            Some(path) => {
-                make_named(path)?;
-                path.to_owned()
-            }
+        let (path, made) = match named {
+            Some(path) => (path.to_owned(), make_named(path)?),
             None => make_next(name)?,
         };
         let path = std::path::absolute(&path).map_err(|source| Error::io(&path, "finding", source))?;
         files::sync_folder_of(&path)?;
         let lock = Lock::take(&path)?;
-        Ok(RunFolder { path, _lock: lock })
+        Ok(RunFolder { path, made, _lock: lock })
     }
 
     /// Locks an existing run's folder.
@@ -72,7 +71,7 @@ impl RunFolder {
         require(path)?;
         let path = std::path::absolute(path).map_err(|source| Error::io(path, "finding", source))?;
         let lock = Lock::take(&path)?;
-        Ok(RunFolder { path, _lock: lock })
+        Ok(RunFolder { path, made: Vec::new(), _lock: lock })
     }
 
     /// The folder.
@@ -137,7 +136,7 @@ impl RunFolder {
         // Nothing can be done about a file that will not go; the refusal itself is what the user must see.
         let _ = mt_engine::remove(stores);
         let _ = fs::remove_dir_all(&self.path);
-        if let Some(parent) = self.path.parent().filter(|parent| parent.ends_with(RUNS)) {
+        for parent in self.made {
             let _ = fs::remove_dir(parent);
         }
     }
@@ -186,15 +185,14 @@ pub fn stores(run: &Path, settings: &Settings) -> Vec<PathBuf> {
     if settings.store.is_empty() { vec![run.join("store")] } else { settings.store.clone() }
 }
 
-fn make_named(path: &Path) -> Result<()> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(|source| Error::io(parent, "making the folder", source))?;
-    }
+/// Makes a run's folder and what is missing above it; gives the latter.
+fn make_named(path: &Path) -> Result<Vec<PathBuf>> {
+    let made = path.parent().map_or(Ok(Vec::new()), files::make_folder)?;
     match fs::create_dir(path) {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(made),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             if is_unused(path) {
-                return Ok(());
+                return Ok(made);
             }
             let is_run = path.join("settings.toml").is_file();
             let hint = match is_run {
@@ -220,14 +218,15 @@ fn is_unused(path: &Path) -> bool {
         .is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(is_first)))
 }
 
-fn make_next(name: &str) -> Result<PathBuf> {
+/// Makes the next free folder in `runs`, and that if it is missing; gives the path and what was missing above it.
+fn make_next(name: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
     let runs = Path::new(RUNS);
-    fs::create_dir_all(runs).map_err(|source| Error::io(runs, "making the folder", source))?;
+    let made = files::make_folder(runs)?;
     let mut number = 1_u64;
     loop {
         let path = runs.join(format!("{name}-{number}"));
         match fs::create_dir(&path) {
-            Ok(()) => return Ok(path),
+            Ok(()) => return Ok((path, made)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
             Err(error) => return Err(Error::io(path, "making the folder", error)),
         }

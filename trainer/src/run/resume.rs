@@ -9,6 +9,7 @@ use super::start::{Process, Start};
 use super::store;
 use crate::error::{Error, Result};
 use crate::settings::{Auto, Durability, Settings};
+use mt_engine::{Backend, DirectIo};
 use std::path::{Path, PathBuf};
 
 /// What may differ from the settings that the run was started with.
@@ -18,6 +19,10 @@ pub struct Changes {
     pub steps: Option<u64>,
     /// Accept a total that changes the learning rates.
     pub allow_steps: bool,
+    /// What to do where a store's file system refuses direct I/O.
+    pub direct_io: Option<DirectIo>,
+    /// How pages are moved.
+    pub io: Option<Backend>,
     /// RAM of the process.
     pub ram: Option<Auto<u64>>,
     /// CPU threads.
@@ -98,6 +103,12 @@ fn require_durable(folder: &RunFolder, settings: &Settings) -> Result<()> {
 fn apply(folder: &RunFolder, settings: &mut Settings, changes: &Changes) -> Result<()> {
     if let Some(steps) = changes.steps {
         settings.steps = Some(steps);
+    }
+    if let Some(direct_io) = changes.direct_io {
+        settings.direct_io = direct_io;
+    }
+    if let Some(io) = changes.io {
+        settings.io = io;
     }
     if let Some(ram) = changes.ram {
         settings.ram = ram;

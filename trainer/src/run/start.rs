@@ -11,13 +11,13 @@ use super::sample;
 use super::steps::{Steps, StepsDone};
 use super::{memory, metrics};
 use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, State};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::model::Manifest;
 use crate::settings::{Durability, Recompute, Settings};
 use crate::step::{Hyper, Trainer};
 use mt_engine::plan::Residency;
-use mt_engine::{Config, Engine};
+use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError};
 use mt_kernels::Cpu;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -103,16 +103,38 @@ impl Start<'_> {
     }
 
     fn open_engine(&self, fitted: &Fitted, stores: Vec<PathBuf>, made: &mut Vec<PathBuf>) -> Result<Engine> {
-        let config = Config::new(stores.clone(), fitted.prepared.arena_bytes);
+        let Settings { direct_io, io, .. } = *self.settings;
+        let config =
+            Config { direct_io, backend: io, ..Config::new(stores.clone(), fitted.prepared.arena_bytes) };
         if self.committed.is_some() {
-            return Ok(Engine::open(config)?);
+            return Engine::open(config).map_err(|error| self.refusal(error));
         }
-        let engine = Engine::create(config, &fitted.prepared.regions)?;
+        let engine = Engine::create(config, &fitted.prepared.regions).map_err(|error| self.refusal(error))?;
         made.extend(stores);
         let uuid = engine.identity().uuid.to_string();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         self.folder.write_record(&RunRecord { uuid, version, accepted_steps: None })?;
         Ok(engine)
+    }
+
+    /// An engine's error; where the settings ask for what this machine does not have, with the command that works.
+    fn refusal(&self, error: EngineError) -> Error {
+        let settings = self.settings;
+        let (setting, wanted, other) = match error {
+            EngineError::DirectIo { .. } if settings.direct_io == DirectIo::Required => {
+                ("direct-io", settings.direct_io.to_string(), DirectIo::Preferred.to_string())
+            }
+            EngineError::DirectIo { .. } => return error.into(),
+            _ if error.is_refused_io() => ("io", settings.io.to_string(), Backend::Auto.to_string()),
+            _ => return error.into(),
+        };
+        Error::Input {
+            place: self.folder.path().display().to_string(),
+            field: setting.to_owned(),
+            expected: format!("a machine for {wanted}"),
+            found: error.to_string(),
+            hint: Some(format!("or run: {}", self.process.command.with(setting, &other))),
+        }
     }
 
     fn steps(&self, engine: Engine, fitted: Fitted) -> Result<Steps<'_>> {

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::layout::{HI, Layout};
 use crate::model::{Manifest, ModelConfig};
 use crate::settings::{Durability, Settings};
-use mt_engine::{Config, Description, Engine, record_bytes};
+use mt_engine::{Backend, Config, Description, Engine, record_bytes};
 use std::path::{Path, PathBuf};
 
 /// Arena for tools that read, beside the store's records: enough for long transfers in both directions.
@@ -85,6 +85,8 @@ pub(super) struct Reader {
     pub engine: Engine,
     /// Bytes of the engine's arena.
     pub arena: u64,
+    /// What the engine has to say, a line each.
+    pub notices: Vec<String>,
 }
 
 /// Opens a run's last commit for reading. The caller holds the run's lock.
@@ -101,10 +103,27 @@ pub(super) fn open(run: &Path, settings: &Settings) -> Result<Reader> {
     let (Some(note), Some(model)) = (note, kept_model(run, settings)?) else { return Err(no_commit(run, settings)) };
     let description = mt_engine::describe(&stores)?;
     let arena = record_bytes(&description.regions) + ARENA;
-    let engine = Engine::open(Config::new(stores.clone(), arena))?;
+    let config = Config {
+        backend: reading(settings.io),
+        checksum_threads: checksum_threads(),
+        ..Config::new(stores.clone(), arena)
+    };
+    let engine = Engine::open(config)?;
     let page_elements = description.regions[HI.0 as usize].page_bytes as usize / 2;
     let layout = Layout::new(&model.manifest, Some(page_elements), CHUNK_ELEMENTS);
-    Ok(Reader { config: model.config, manifest: model.manifest, layout, note, engine, arena })
+    let notices = engine.notices();
+    Ok(Reader { config: model.config, manifest: model.manifest, layout, note, engine, arena, notices })
+}
+
+/// Threads that compare checksums for tools that read, which have nothing else to compute: one core checks about 10 GB/s,
+/// so that four are ahead of any set of drives.
+fn checksum_threads() -> u32 {
+    std::thread::available_parallelism().map_or(1, |threads| threads.get().min(4) as u32)
+}
+
+/// The backend for a tool that reads: what a run demands of a machine must not keep its state from being read.
+fn reading(io: Backend) -> Backend {
+    if io == Backend::Pool { Backend::Pool } else { Backend::Auto }
 }
 
 fn no_commit(run: &Path, settings: &Settings) -> Error {

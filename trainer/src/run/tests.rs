@@ -9,6 +9,8 @@ pub(crate) fn settings() -> Settings {
         model: None,
         data: Vec::new(),
         store: Vec::new(),
+        direct_io: Default::default(),
+        io: Default::default(),
         ram: Auto::Auto,
         steps: Some(60),
         epochs: None,
