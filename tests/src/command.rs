@@ -3,10 +3,12 @@
 use crate::small::Small;
 use crate::tensors::Tensors;
 use mt_trainer::batch::{Batch, MicroBatch, NO_TARGET};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A folder for one test, gone at its end, and the program under test.
 pub struct Place {
@@ -62,10 +64,12 @@ impl Place {
         self.command_of(&self.program, words.split_whitespace())
     }
 
-    /// The command under another program, `wrapper`, that gets it as its arguments.
-    pub fn wrapped(&self, wrapper: &str, words: &str) -> Command {
-        let words = [self.program.as_os_str()].into_iter().chain(words.split_whitespace().map(OsStr::new));
-        self.command_of(Path::new(wrapper), words)
+    /// The command under another one, `wrapper`, that gets it as its last arguments.
+    pub fn wrapped(&self, wrapper: &[&str], words: &str) -> Command {
+        let (program, before) = wrapper.split_first().expect("a wrapper has a program");
+        let words = words.split_whitespace().map(OsStr::new);
+        let all = before.iter().map(OsStr::new).chain([self.program.as_os_str()]).chain(words);
+        self.command_of(Path::new(program), all)
     }
 
     fn command_of(&self, program: &Path, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
@@ -103,6 +107,11 @@ impl Place {
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts")
     }
 
+    /// Starts the command, which prints JSON lines, and leaves it running.
+    pub fn live(&self, words: &str) -> Live {
+        Live::start(self.command(words))
+    }
+
     /// The lines of a run's `metrics.jsonl`.
     pub fn metrics(&self, run: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap_or_default();
@@ -137,6 +146,74 @@ impl Place {
     }
 }
 
+/// A running command that prints JSON lines.
+pub struct Live {
+    line: String,
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    out: String,
+}
+
+impl Live {
+    /// Starts it.
+    pub fn start(mut command: Command) -> Live {
+        let line = format!("{command:?}");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        Live { line, child, lines, out: String::new() }
+    }
+
+    /// The next line; None at the end.
+    pub fn next(&mut self) -> Option<Value> {
+        let mut text = String::new();
+        // A killed process may have torn its last line.
+        self.lines.read_line(&mut text).ok().filter(|_| text.ends_with('\n'))?;
+        self.out.push_str(&text);
+        Some(serde_json::from_str(&text).unwrap_or_else(|e| panic!("{text}: {e}")))
+    }
+
+    /// Waits for an event, which must come, and gives it.
+    pub fn until(&mut self, event: &str, is: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            match self.next() {
+                Some(value) if value["event"] == event && is(&value) => return value,
+                Some(_) => {}
+                None => panic!("it ended without the event {event}: {}", self.line),
+            }
+        }
+    }
+
+    /// Waits for a step to be done.
+    pub fn step(&mut self, step: u64) {
+        self.until("step", |value| value["step"] == step);
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a child that was not waited for");
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> Finished {
+        while self.next().is_some() {}
+        let mut err = String::new();
+        self.child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("text");
+        let code = self.child.wait().expect("the child ends").code();
+        Finished { line: self.line, code, out: self.out, err }
+    }
+
+    /// Kills it (SIGKILL) and gives what it printed.
+    pub fn kill(self) -> Finished {
+        self.signal(Signal::KILL);
+        self.finish()
+    }
+}
+
 /// Runs a command to its end.
 pub fn finish(mut command: Command) -> Finished {
     let line = format!("{command:?}");
@@ -146,6 +223,13 @@ pub fn finish(mut command: Command) -> Finished {
         code: output.status.code(),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl Finished {
+    /// The lines that it had to say beside its output.
+    pub fn notices(&self) -> Vec<&str> {
+        self.err.lines().filter(|line| line.starts_with("mt: ")).collect()
     }
 }
 

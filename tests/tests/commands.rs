@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
 const MT: &str = env!("CARGO_BIN_EXE_mt-under-test");
-const WITHOUT_SOCKETS: &str = env!("CARGO_BIN_EXE_without-sockets");
+const WITHOUT_SOCKETS: [&str; 2] = [env!("CARGO_BIN_EXE_restricted"), "sockets"];
 
 /// A folder with M0 in `m`, without a tokenizer (bytes are ids), and 20,000 bytes of text in `t.txt`.
 fn place() -> Place {
@@ -36,6 +36,8 @@ fn help_and_version_are_printed() {
         "--data",
         "--run",
         "--store",
+        "--direct-io",
+        "--io",
         "--ram",
         "--steps",
         "--epochs",
@@ -345,9 +347,9 @@ fn the_main_job_runs_with_sockets_denied() {
     place.model("tok", &Small::m0(1));
     small::write_tokenizer(&place.path("tok"));
     let words = "train --model tok --data t.txt --seq-len 32 --batch 4 --steps 2 --ram 32MiB --run r --export out";
-    let done = finish(place.wrapped(WITHOUT_SOCKETS, words));
+    let done = finish(place.wrapped(&WITHOUT_SOCKETS, words));
     assert_eq!(done.code, Some(0), "{done}");
-    let resumed = finish(place.wrapped(WITHOUT_SOCKETS, "resume r"));
+    let resumed = finish(place.wrapped(&WITHOUT_SOCKETS, "resume r"));
     assert_eq!(resumed.code, Some(0), "{resumed}");
 }
 
@@ -357,6 +359,6 @@ fn the_filter_against_sockets_bites() {
     let Ok(found) = place.command("--version").output() else { return };
     assert!(found.status.success());
     let script = place.write("s.py", "import socket\nsocket.socket()\n");
-    let done = finish(place.wrapped(WITHOUT_SOCKETS, script.to_str().expect("a UTF-8 path")));
+    let done = finish(place.wrapped(&WITHOUT_SOCKETS, script.to_str().expect("a UTF-8 path")));
     assert_eq!(done.code, None, "a signal ends it: {done}");
 }

@@ -1,11 +1,16 @@
-//! Runs that are killed, and two processes on one store (D07). `MT_KILL_ROUNDS` sets the number of kill -9 rounds
-//! (default 4; 20 for the full run).
+//! Processes that are killed or stopped (D05), and two of them on one store (D07). `MT_KILL_ROUNDS` sets the number of
+//! kills at random moments (500 for the full run); without it there are a few.
 
 use mt_tests::command::Place;
 use mt_tests::small::{self, Normal, Small};
+use mt_tests::walk::Walk;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MT: &str = env!("CARGO_BIN_EXE_mt-under-test");
+const COMMIT_STEPS: &str = env!("CARGO_BIN_EXE_commit-steps");
 const STEPS: usize = 24;
 
 fn place() -> Place {
@@ -23,8 +28,8 @@ fn train(run: &str, steps: usize) -> String {
     )
 }
 
-fn rounds() -> usize {
-    std::env::var("MT_KILL_ROUNDS").map_or(4, |r| r.parse().expect("MT_KILL_ROUNDS is a number"))
+fn rounds(few: usize) -> usize {
+    std::env::var("MT_KILL_ROUNDS").map_or(few, |r| r.parse().expect("MT_KILL_ROUNDS is a number"))
 }
 
 /// Starts the command, kills it after the delay, and says whether it had ended by itself.
@@ -53,7 +58,7 @@ fn a_killed_run_resumes_to_the_very_same_weights() {
     let took = started.elapsed();
     let (losses, weights) = (place.losses("whole"), place.weights("whole"));
     let mut random = Normal::new(20);
-    for round in 0..rounds() {
+    for round in 0..rounds(4) {
         let run = format!("k{round}");
         let mut words = train(&run, STEPS);
         let mut kills = 0;
@@ -77,6 +82,115 @@ fn a_killed_run_resumes_to_the_very_same_weights() {
         assert_eq!(place.losses(&run), losses, "round {round}: losses");
         assert!(place.weights(&run).bits() == weights.bits(), "round {round}: weights after {kills} kills");
         std::fs::remove_dir_all(place.path(&run)).expect("the run can be deleted");
+    }
+}
+
+/// A process that commits every step, and what it said before it was killed.
+struct Committer {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    /// Last step that it called durable, and the one that it began to commit last.
+    durable: u64,
+    begun: u64,
+}
+
+impl Committer {
+    /// Starts it on a store whose last commit is of step `held`.
+    fn start(store: &Path, room: &str, pace: &str, held: u64) -> Committer {
+        let mut command = Command::new(COMMIT_STEPS);
+        command.arg(store).args([room, pace]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        Committer { child, lines, durable: held, begun: held }
+    }
+
+    /// Reads a line; None when there is none any more, or when death tore it.
+    fn line(&mut self) -> Option<String> {
+        let mut text = String::new();
+        self.lines.read_line(&mut text).ok().filter(|_| text.ends_with('\n'))?;
+        let mut words = text.trim().splitn(3, ' ');
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a step");
+        let (step, durable) = (number(), number());
+        let place = words.next().expect("a place").to_owned();
+        self.durable = self.durable.max(durable);
+        // From before the mark on, since what is printed after it may not come through any more.
+        if place == "before the commit mark" {
+            self.begun = step;
+        }
+        Some(place)
+    }
+
+    fn go_on(&mut self) {
+        self.child.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it waits for this");
+    }
+
+    /// Kills it, opens the store, and compares that with what it said. Gives the step that the store holds.
+    fn kill(mut self, walk: &Walk, store: &Path, told: &str) -> u64 {
+        self.child.kill().expect("a child of ours can be killed");
+        self.child.wait().expect("the child ends");
+        while self.line().is_some() {}
+        match walk.check(store) {
+            Ok(step) => {
+                assert!(step >= self.durable, "{told}: step {} was durable, step {step} is there", self.durable);
+                let last = self.begun.max(self.durable);
+                assert!(step <= last, "{told}: step {step} is there, but only {last} was begun");
+                step
+            }
+            Err(mt_engine::Error::NoStore { .. } | mt_engine::Error::NoCommit { .. }) => {
+                assert_eq!((self.durable, self.begun), (0, 0), "{told}: the store is gone");
+                0
+            }
+            Err(error) => panic!("{told}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_process_killed_at_any_boundary_of_a_step_leaves_a_whole_commit() {
+    let place = Place::new(MT);
+    for room in ["tight", "roomy"] {
+        let (walk, store) = (Walk::new(room == "tight"), place.path(room));
+        assert_eq!(walk.is_placed(), room == "roomy");
+        let mut random = Normal::new(11);
+        let (mut boundary, mut places, mut held) = (0, Vec::new(), 0);
+        // The first step after an open, and the one that follows it.
+        while places.iter().filter(|place| *place == "end").count() < 2 {
+            let mut committer = Committer::start(&store, room, "wait", held);
+            let mut place = String::new();
+            for passed in 0..=boundary {
+                if passed > 0 {
+                    committer.go_on();
+                }
+                place = committer.line().expect("it waits to be told");
+            }
+            // The process stands still; what it has begun goes on.
+            std::thread::sleep(Duration::from_micros(random.below(3_000) as u64));
+            held = committer.kill(&walk, &store, &format!("{room}, boundary {boundary}, {place}"));
+            places.push(place);
+            boundary += 1;
+        }
+        let count = |what: &str| places.iter().filter(|place| place.contains(what)).count();
+        assert_eq!((count("forward of unit"), count("backward of unit")), (8, 8), "all units, twice: {places:?}");
+        assert_eq!(count("the commit mark"), 4, "before and after, twice");
+    }
+}
+
+#[test]
+fn a_process_killed_at_any_moment_leaves_a_whole_commit() {
+    let place = Place::new(MT);
+    let mut random = Normal::new(12);
+    let rooms = ["tight", "roomy"].map(|room| (room, Walk::new(room == "tight"), place.path(room)));
+    let mut held = [0, 0];
+    for round in 0..rounds(24) {
+        let (room, walk, store) = &rooms[round % 2];
+        let mut committer = Committer::start(store, room, "run", held[round % 2]);
+        // In some rounds from the start of the process on, which finds what the round before has left; in most from some
+        // step on.
+        for _ in 0..random.below(4) {
+            while committer.line().is_some_and(|place| place != "end") {}
+        }
+        std::thread::sleep(Duration::from_micros(random.below(20_000) as u64));
+        held[round % 2] = committer.kill(walk, store, &format!("{room}, round {round}"));
     }
 }
 

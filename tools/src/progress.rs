@@ -98,6 +98,10 @@ impl Progress {
             self.line(&report::step(record, self.total_steps));
             self.last_line = Instant::now();
         }
+    }
+
+    /// Answers a signal once, at the first sign of progress after it.
+    fn tell_stop(&mut self) {
         if self.stop.is_asked() && !self.is_stop_told {
             self.is_stop_told = true;
             self.bar.suspend(|| eprintln!("mt: stopping at a resumable point; a second signal ends at once"));
@@ -121,6 +125,7 @@ impl Observer for Progress {
     }
 
     fn event(&mut self, event: &Event<'_>) {
+        self.tell_stop();
         match event {
             Event::Notice(text) => self.bar.suspend(|| eprintln!("mt: {text}")),
             Event::Planned(planned) => self.planned(planned),

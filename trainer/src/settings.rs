@@ -145,18 +145,8 @@ pub struct Settings {
 }
 
 /// Names of the settings that may change between two starts of a run. `steps` is judged apart.
-const MAY_CHANGE: [&str; 10] = [
-    "model",
-    "data",
-    "store",
-    "direct-io",
-    "io",
-    "ram",
-    "steps",
-    "threads",
-    "recompute",
-    "checkpoint-every",
-];
+const MAY_CHANGE: [&str; 10] =
+    ["model", "data", "store", "direct-io", "io", "ram", "steps", "threads", "recompute", "checkpoint-every"];
 
 impl Settings {
     /// The settings that decide the numbers, by name.

@@ -33,12 +33,7 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 /// `Error::Uring` when io_uring is required and cannot be used; `Error::Io` when a thread cannot be started.
-pub(crate) fn open(
-    config: &Config,
-    files: &[VolumeFile],
-    arena: Arc<Arena>,
-    waker: Waker,
-) -> Result<Opened, Error> {
+pub(crate) fn open(config: &Config, files: &[VolumeFile], arena: Arc<Arena>, waker: Waker) -> Result<Opened, Error> {
     let volumes = files.len() as u32;
     let queue_depth = config.queue_depth.saturating_mul(volumes.max(1)).min(QUEUE_DEPTH_MAX);
     let hashers = config.checksum_threads;

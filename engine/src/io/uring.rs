@@ -260,6 +260,8 @@ impl Drop for Uring {
             std::mem::forget(Arc::clone(&self.arena));
             return;
         }
+        // A ring that is closed lets go of its files some time later; a volume is to be free when its store is closed.
+        let _ = self.ring.submitter().unregister_files();
         // SAFETY: it came from a Box (with_pieces), is freed only here, and no read into it is in flight (drain).
         drop(unsafe { Box::from_raw(self.wake_count) });
     }
@@ -305,13 +307,18 @@ fn register_arena(ring: &IoUring, arena: &Arena, piece_bytes: u64) -> io::Result
 }
 
 fn not_registered(arena: &Arena, error: &io::Error) -> String {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-    let have = limit.map_or("no limit".to_string(), |l| format!("{l} bytes"));
     format!(
         "the arena is not registered with io_uring ({error}), so each transfer costs a little more; \
-         RLIMIT_MEMLOCK: need {} bytes, have {have} (raise it with `ulimit -l`)",
-        arena.bytes()
+         RLIMIT_MEMLOCK: need {} bytes, have {} (raise it with `ulimit -l`)",
+        arena.bytes(),
+        lockable()
     )
+}
+
+/// The limit of lockable memory, in words.
+fn lockable() -> String {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    limit.map_or("no limit".to_string(), |l| format!("{l} bytes"))
 }
 
 /// The error with its remedy.
@@ -319,13 +326,16 @@ fn refused(call: &str, error: &io::Error) -> Error {
     let remedy = if is(error, Errno::PERM) {
         "it is forbidden here: set kernel.io_uring_disabled to 0 with sysctl, or allow io_uring in the container's \
          seccomp profile"
+            .to_string()
     } else if is(error, Errno::NOSYS) {
         "the kernel has none (it needs 5.11), or a seccomp profile hides it: use a newer kernel or allow io_uring in \
          the profile"
+            .to_string()
     } else if is(error, Errno::NOMEM) {
-        "there is too little lockable memory: raise RLIMIT_MEMLOCK (`ulimit -l`) or lower the queue depth"
+        let have = lockable();
+        format!("there is too little lockable memory: RLIMIT_MEMLOCK: have {have} (raise it with `ulimit -l`)")
     } else {
-        "use the pool backend"
+        "use the pool backend".to_string()
     };
     Error::Uring { what: format!("{call}: {error}; {remedy}") }
 }

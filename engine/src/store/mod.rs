@@ -91,7 +91,7 @@ impl Store {
         Ok(())
     }
 
-    /// Opens a store at its last commit. The directories may come in any order.
+    /// Opens a store at its last commit. The directories may come in any order. Changes nothing.
     pub(crate) fn open(config: &Config) -> Result<Store, Error> {
         let dirs = &config.volumes;
         if dirs.is_empty() {
@@ -110,18 +110,25 @@ impl Store {
         let open = |index: &usize| VolumeFile::open(&dirs[*index], FILE_NAME, config.direct_io);
         let files = order.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let recover::Recovered { regions, layout, table, note } = recover::recover(&files[0], &superblock)?;
-        renew::renew(&files[0], &superblock)?;
         for (file, volume) in files.iter().zip(0..) {
-            let (reserved, total) = (layout.reserved_bytes(volume), layout.total_bytes(volume));
-            let length = file.len()?;
+            let (reserved, length) = (layout.reserved_bytes(volume), file.len()?);
             if length < reserved {
                 let what = format!("the file is cut short: expected at least {reserved} bytes, found {length}");
                 return Err(Error::Damaged { path: file.path().to_path_buf(), what });
             }
-            // Scratch of an earlier process is void; its space goes back until a plan needs it.
-            file.punch(reserved, total - reserved)?;
         }
         Ok(Store { claim, files, superblock, regions, layout, table, note })
+    }
+
+    /// What an open store needs before anything is changed in it: the commit it was opened at made durable once more, and
+    /// the space of scratch given back until a plan needs it, since what an earlier process left there is void.
+    pub(crate) fn take_over(&self) -> Result<(), Error> {
+        renew::renew(&self.files[0], &self.superblock)?;
+        for (file, volume) in self.files.iter().zip(0..) {
+            let reserved = self.layout.reserved_bytes(volume);
+            file.punch(reserved, self.layout.total_bytes(volume) - reserved)?;
+        }
+        Ok(())
     }
 }
 

@@ -82,7 +82,8 @@ pub fn export(
     // Where the store's pages move on threads, whether by choice or because the kernel refuses more, so do these files;
     // the engine has said why.
     let is_plain = state.has_disk && state.engine.backend() == Backend::Pool;
-    let written = if is_plain { async_files::block_on_std(work).map(|r| (r, None)) } else { async_files::block_on(work) };
+    let written =
+        if is_plain { async_files::block_on_std(work).map(|r| (r, None)) } else { async_files::block_on(work) };
     let (result, blocked) = written.map_err(|e| Error::io(&folder.path, "preparing to write", e))?;
     result?;
     let mut files: Vec<String> = plan.files.iter().map(|f| f.name.clone()).collect();

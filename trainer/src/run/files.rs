@@ -21,11 +21,16 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Makes a folder with all its parents, as far as they are missing, durably. Gives those that were, each before its
 /// parent.
 pub fn make_folder(path: &Path) -> Result<Vec<PathBuf>> {
-    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
-    let missing: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_path_buf).collect();
+    let missing = missing(path);
     fs::create_dir_all(path).map_err(|source| Error::io(path, "making the folder", source))?;
     missing.iter().rev().try_for_each(|folder| sync_folder_of(folder))?;
     Ok(missing)
+}
+
+/// The path and the folders above it, as far as they are missing, each before its parent.
+pub fn missing(path: &Path) -> Vec<PathBuf> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    path.ancestors().take_while(is_missing).map(Path::to_path_buf).collect()
 }
 
 /// Makes the names in a file's folder durable.

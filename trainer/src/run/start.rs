@@ -9,7 +9,7 @@ use super::note::NoteBase;
 use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary};
 use super::sample;
 use super::steps::{Steps, StepsDone};
-use super::{memory, metrics};
+use super::{files, memory, metrics};
 use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, State};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -68,8 +68,8 @@ impl Placement {
 }
 
 impl Start<'_> {
-    /// Goes on to the end of the run or to a stop. `made` gets the store's folders as soon as this process has made
-    /// them.
+    /// Goes on to the end of the run or to a stop. `made` gets the store's folders, and those above them that were
+    /// missing, as soon as this process has made them.
     pub fn run(&self, made: &mut Vec<PathBuf>, observer: &mut dyn Observer) -> Result<Summary> {
         self.check_export()?;
         let ram = Ram::measure(self.settings.ram);
@@ -104,13 +104,13 @@ impl Start<'_> {
 
     fn open_engine(&self, fitted: &Fitted, stores: Vec<PathBuf>, made: &mut Vec<PathBuf>) -> Result<Engine> {
         let Settings { direct_io, io, .. } = *self.settings;
-        let config =
-            Config { direct_io, backend: io, ..Config::new(stores.clone(), fitted.prepared.arena_bytes) };
+        let config = Config { direct_io, backend: io, ..Config::new(stores.clone(), fitted.prepared.arena_bytes) };
         if self.committed.is_some() {
             return Engine::open(config).map_err(|error| self.refusal(error));
         }
+        let missing: Vec<PathBuf> = stores.iter().flat_map(|store| files::missing(store)).collect();
         let engine = Engine::create(config, &fitted.prepared.regions).map_err(|error| self.refusal(error))?;
-        made.extend(stores);
+        made.extend(stores.into_iter().chain(missing));
         let uuid = engine.identity().uuid.to_string();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         self.folder.write_record(&RunRecord { uuid, version, accepted_steps: None })?;

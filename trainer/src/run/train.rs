@@ -5,13 +5,15 @@ use super::inputs::{self, Model};
 use super::observer::{Event, Observer, Summary};
 use super::start::{Process, Start};
 use crate::checkpoint::Source;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::settings::{Durability, Settings};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Trains: makes the run folder, imports, runs all steps or stops, commits.
 ///
-/// A run that is refused before its first step (exit codes 2 and 3) leaves nothing behind.
+/// A run that ends before its first step because it is refused (exit codes 2 and 3), or because the disk is full, leaves
+/// nothing behind.
 ///
 /// # Errors
 /// Input that cannot be used, budgets that do not hold the run, I/O, numbers that are not finite.
@@ -28,7 +30,7 @@ pub fn train(
     let mut made = Vec::new();
     let result = go(settings, &folder, (model, source), process, &mut made, observer);
     match &result {
-        Err(error) if matches!(error.exit_code(), 2 | 3) => folder.remove_refused(&made),
+        Err(error) if !folder.metrics().exists() && is_refusal(error) => folder.remove_refused(&made),
         // Nothing of the store could be read again.
         _ if settings.durability == Durability::None => {
             let removed = mt_engine::remove(&made);
@@ -37,6 +39,15 @@ pub fn train(
         _ => {}
     }
     result
+}
+
+/// Whether there is nothing that a resume could go on with. Only for runs without a step: metrics are begun after the
+/// import, and whatever fails from then on must leave the run alone.
+fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::Io { source, .. } => matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded),
+        refusal => matches!(refusal.exit_code(), 2 | 3),
+    }
 }
 
 fn go(
