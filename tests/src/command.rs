@@ -118,6 +118,12 @@ impl Place {
         text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect()
     }
 
+    /// How many whole lines a run's `metrics.jsonl` has; a killed process may have torn the last.
+    pub fn metrics_whole(&self, run: &str) -> usize {
+        let text = std::fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap_or_default();
+        text.matches('\n').count()
+    }
+
     /// The losses of a run, in order of steps, as they were printed.
     pub fn losses(&self, run: &str) -> Vec<f64> {
         self.metrics(run).iter().map(|m| m["loss"].as_f64().expect("a loss")).collect()
@@ -131,16 +137,17 @@ impl Place {
         Tensors::read_model(&self.path(&out))
     }
 
-    /// Bytes of all files below a folder of the place.
+    /// Bytes that a file, or all files below a folder, of the place take on the disk.
     pub fn bytes(&self, name: &str) -> u64 {
+        use std::os::unix::fs::MetadataExt;
         fn below(path: &Path) -> u64 {
-            let Ok(entries) = std::fs::read_dir(path) else { return 0 };
-            let size = |e: std::fs::DirEntry| match e.metadata() {
-                Ok(m) if m.is_dir() => below(&e.path()),
-                Ok(m) => m.len(),
+            match std::fs::symlink_metadata(path) {
+                Ok(data) if data.is_dir() => {
+                    std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| below(&e.path())).sum()
+                }
+                Ok(data) => data.blocks() * 512,
                 Err(_) => 0,
-            };
-            entries.flatten().map(size).sum()
+            }
         }
         below(&self.path(name))
     }

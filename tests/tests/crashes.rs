@@ -1,9 +1,11 @@
-//! Processes that are killed or stopped (D05), and two of them on one store (D07). `MT_KILL_ROUNDS` sets the number of
-//! kills at random moments (500 for the full run); without it there are a few.
+//! Processes that are killed (D05). `MT_KILL_ROUNDS` sets the number of kills at random moments (500 for the full run);
+//! without it there are a few. Stop signals are in `stops.rs`.
 
 use mt_tests::command::Place;
 use mt_tests::small::{self, Normal, Small};
+use mt_tests::tensors::Tensors;
 use mt_tests::walk::Walk;
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -23,8 +25,7 @@ fn place() -> Place {
 fn train(run: &str, steps: usize) -> String {
     format!(
         "train --model m --data t.txt --seq-len 64 --batch 4 --micro-batch 2 --lr 1e-3 --warmup 2 \
-         --threads 2 --ram 24MiB \
-         --checkpoint-every 2 --steps {steps} --run {run}"
+         --threads 2 --ram 24MiB --checkpoint-every 1 --steps {steps} --run {run}"
     )
 }
 
@@ -32,14 +33,27 @@ fn rounds(few: usize) -> usize {
     std::env::var("MT_KILL_ROUNDS").map_or(few, |r| r.parse().expect("MT_KILL_ROUNDS is a number"))
 }
 
-/// Starts the command, kills it after the delay, and says whether it had ended by itself.
-fn killed(place: &Place, words: &str, delay: Duration) -> bool {
-    let mut child = place.start(words);
+/// Starts the command, kills it after the delay, and says whether it had ended by itself. What it had called durable by
+/// then is there.
+fn killed(place: &Place, run: &str, words: &str, delay: Duration) -> bool {
+    let live = place.live(&format!("{words} --json"));
     std::thread::sleep(delay);
-    let ended = child.try_wait().expect("the child can be waited for").is_some();
-    child.kill().expect("a child of ours can be killed");
-    child.wait().expect("the child ends");
-    ended
+    let done = live.kill();
+    let events = done.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let step = |event: &Value| event["step"].as_u64().expect("a number");
+    // Step N begins the commit of step N - 1 once that of step N - 2 is durable.
+    let durable = events.filter_map(|event| match event["event"].as_str() {
+        Some("committed") => Some(step(&event)),
+        Some("step") => step(&event).checked_sub(2),
+        _ => None,
+    });
+    if let Some(durable) = durable.max() {
+        let shown: Value = serde_json::from_str(&place.ok(&format!("inspect {run} --json")).out).expect("JSON");
+        let found = shown["note"]["step"].as_u64().unwrap_or_else(|| panic!("no commit, {durable} was: {shown}"));
+        assert!(found >= durable, "step {durable} was durable, step {found} is there");
+        assert!(place.metrics_whole(run) as u64 >= found, "lines of committed steps are there");
+    }
+    done.code.is_some()
 }
 
 /// Brings a run that was killed at any moment to its end: resumes it, or starts it if it was killed before the folder
@@ -65,7 +79,7 @@ fn a_killed_run_resumes_to_the_very_same_weights() {
         // Every round: killed during the run, and now and then once more during the resume.
         loop {
             let delay = took.mul_f64(random.uniform());
-            if killed(&place, &words, delay) || kills == 2 {
+            if killed(&place, &run, &words, delay) || kills == 2 {
                 break;
             }
             kills += 1;
@@ -213,74 +227,51 @@ fn a_run_killed_before_its_first_commit_imports_again() {
 }
 
 #[test]
-fn a_store_in_use_is_refused_and_the_owner_named() {
+fn an_export_killed_half_way_is_never_taken_for_whole() {
     let place = place();
-    let mut child = place.start(&format!("{} --store s", train("long", 100_000)));
+    place.ok(&train("r", 2));
     let started = Instant::now();
-    while place.metrics("long").is_empty() && started.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let pid = child.id().to_string();
-    place.refused(&format!("{} --store s", train("other", 2)), 2, &[&pid]);
-    place.refused("resume long", 2, &[&pid]);
-    assert!(place.path("long/settings.toml").exists(), "a refusal leaves the run alone");
-    child.kill().expect("a child of ours can be killed");
-    child.wait().expect("the child ends");
-    place.ok("verify long");
-    let stop = place.metrics("long").len() + 2;
-    let resumed = place.run(&format!("resume long --stop-at {stop}"));
-    assert!(matches!(resumed.code, Some(0 | 130)), "the lock of a dead process does not hold: {resumed}");
-}
-
-#[test]
-fn starting_and_stopping_does_not_grow_the_store_and_foreign_files_stay() {
-    let place = place();
-    place.write("s/mine.txt", "keep me");
-    let stopped = place.run(&format!("{} --store s --stop-at 1", train("r", 100)));
-    assert!(matches!(stopped.code, Some(0 | 130)), "{stopped}");
-    let size = place.bytes("s");
-    for cycle in 2..8 {
-        if cycle % 3 == 0 {
-            killed(&place, "resume r", Duration::from_millis(60 * cycle));
+    place.ok("export r --out whole --max-shard 64KB");
+    let took = started.elapsed();
+    let whole = std::fs::read_dir(place.path("whole")).expect("the export").count();
+    let mut random = Normal::new(13);
+    for round in 0..rounds(12) {
+        let mut child = place.start("export r --out o --max-shard 64KB");
+        std::thread::sleep(took.mul_f64(random.uniform()));
+        child.kill().expect("a child of ours can be killed");
+        child.wait().expect("the child ends");
+        // Either all of it under its name, or nothing.
+        if let Ok(entries) = std::fs::read_dir(place.path("o")) {
+            assert_eq!(entries.count(), whole, "round {round}");
+            assert!(Tensors::read_model(&place.path("o")).bits() == Tensors::read_model(&place.path("whole")).bits());
+            std::fs::remove_dir_all(place.path("o")).expect("the export can be deleted");
         }
-        let stopped = place.run(&format!("resume r --stop-at {}", 10 * cycle));
-        assert!(matches!(stopped.code, Some(0 | 130)), "{stopped}");
-        assert_eq!(place.bytes("s"), size, "cycle {cycle}");
     }
-    assert_eq!(place.read("s/mine.txt"), "keep me");
-    place.ok("rm r --yes");
-    assert_eq!(place.read("s/mine.txt"), "keep me");
+    let done = place.ok("export r --out o --max-shard 64KB");
+    assert!(Tensors::read_model(&place.path("o")).bits() == Tensors::read_model(&place.path("whole")).bits());
+    let here = std::fs::read_dir(place.path("")).expect("the folder").flatten();
+    let left: Vec<_> = here.map(|e| e.file_name()).filter(|name| name.to_string_lossy().contains("partial")).collect();
+    assert!(left.is_empty(), "what killed exports left is gone: {left:?}: {done}");
 }
 
 #[test]
-fn a_store_path_that_is_too_long_is_refused() {
+fn a_volume_that_was_cut_off_is_named_and_never_zeros() {
     let place = place();
-    let long = ["x"; 15].map(|c| c.repeat(200)).join("/");
-    let done = place.run(&format!("{} --store {long}/{long}", train("r", 1)));
-    assert!(matches!(done.code, Some(2 | 4)), "{done}");
-    assert!(done.err.contains("xxx") && !done.err.contains("panicked"), "{done}");
-}
-
-#[test]
-fn a_store_of_another_run_is_not_taken() {
-    let place = place();
-    place.ok(&format!("{} --store s", train("first", 2)));
-    place.refused(&format!("{} --store s", train("second", 2)), 2, &["s"]);
-    place.ok("verify first");
-    place.ok(&format!("{} --store s2", train("third", 2)));
-    std::fs::rename(place.path("s"), place.path("old")).expect("the store can be moved");
-    std::fs::rename(place.path("s2"), place.path("s")).expect("the store can be moved");
-    let swapped = place.run("verify first");
-    assert!(matches!(swapped.code, Some(2 | 4)), "another run's store is not read as this one's: {swapped}");
-    let uuid = |run: &str| {
-        let record: serde_json::Value = serde_json::from_str(&place.read(&format!("{run}/run.json"))).expect("JSON");
-        record["uuid"].as_str().expect("an id").to_owned()
+    place.ok(&train("r", 4));
+    let volume = place.path("r/store/volume.mt");
+    let bytes = std::fs::read(&volume).expect("the volume");
+    let cut = |length: usize| {
+        std::fs::write(&volume, &bytes[..length]).expect("the volume can be cut off");
+        for words in ["verify r", "resume r --steps 5 --allow-change steps", "export r --out o"] {
+            place.refused(words, 4, &["r/store"]);
+        }
+        assert!(!place.path("o").exists());
     };
-    let path = place.path("s").display().to_string();
-    for words in ["verify first", "inspect first", "export first --out o", "resume first", "rm first --yes"] {
-        place.refused(words, 2, &[&path, &uuid("first"), &uuid("third")]);
-    }
-    assert!(place.ok("ls .").out.contains("its store does not open"), "the list goes on");
-    assert!(place.path("s/volume.mt").exists(), "another run's store is not removed");
-    place.ok(&format!("resume first --store {}={}", place.path("s").display(), place.path("old").display()));
+    // No superblock; one of four; no page table; few of the pages.
+    [0, 4096, 20_480, bytes.len() / 16].into_iter().for_each(cut);
+    let verified = place.run("verify r");
+    let named = verified.err.lines().filter(|line| line.contains("page") && line.contains("of region")).count();
+    assert!(named > 10, "each page that is gone is named: {verified}");
+    std::fs::write(&volume, &bytes).expect("the volume can be written");
+    place.ok("verify r");
 }

@@ -94,8 +94,9 @@ pub(crate) fn recover(source: &dyn Source, superblock: &Superblock) -> Result<Re
 
 /// Finds the newest superblock that checks.
 pub(crate) fn look(source: &dyn Source) -> Result<Found, Error> {
-    if source.len()? < SUPERBLOCK_AREA_BYTES {
-        return Ok(Found::NoCommit(None));
+    let length = source.len()?;
+    if length < SUPERBLOCK_AREA_BYTES {
+        return look_at_short(source, length);
     }
     let slots = [read_slot(source, 0)?, read_slot(source, 1)?];
     let best = slots.iter().filter_map(|slot| slot.newest.as_ref()).max_by_key(|s| rank(s));
@@ -106,6 +107,16 @@ pub(crate) fn look(source: &dyn Source) -> Result<Found, Error> {
         None if slots[0].is_blank => Ok(Found::NoCommit(None)),
         None => Err(damaged(source, "no superblock checks: it is not a store, or all copies are lost".to_string())),
     }
+}
+
+/// A creation makes an empty file and then lets it grow by whole blocks of zeros; anything else is not ours to replace.
+fn look_at_short(source: &dyn Source, length: u64) -> Result<Found, Error> {
+    let mut area = vec![0; (length - length % BLOCK) as usize];
+    source.read_at(0, &mut area)?;
+    if area.len() as u64 == length && area.iter().all(|b| *b == 0) {
+        return Ok(Found::NoCommit(None));
+    }
+    Err(damaged(source, format!("{length} bytes are too few for a store: it is none, or was cut off")))
 }
 
 fn rank(superblock: &Superblock) -> (bool, u64) {

@@ -6,6 +6,7 @@ use super::inspect::{Inspection, look};
 use super::store;
 use crate::checkpoint::names_of_files;
 use crate::error::{Error, Result};
+use mt_engine::Error as EngineError;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -38,11 +39,7 @@ pub fn remove(run: &Path) -> Result<Removed> {
     folder::require(run)?;
     let folder = RunFolder::open(run)?;
     let stores = folder.stores(&folder.settings()?);
-    // A store that does not describe itself can only be this run's: any other would have a commit.
-    if let Ok(description) = mt_engine::describe(&stores) {
-        store::check_identity(&description, &stores, folder.record()?.as_ref())?;
-    }
-    let mut bytes = mt_engine::remove(&stores)?;
+    let mut bytes = if is_own_store(&folder, &stores)? { mt_engine::remove(&stores)? } else { 0 };
     let model = folder.model();
     let of_model = names_of_files().chain(["config.json"]).map(|name| model.join(name));
     let of_run = ["run.json", "source.json", "tokens.bin", "metrics.jsonl"].map(|name| folder.path().join(name));
@@ -65,6 +62,19 @@ pub fn remove(run: &Path) -> Result<Removed> {
     kept.retain(|kept| *kept != model && !stores.contains(kept));
     let _ = fs::remove_dir(&path);
     Ok(Removed { bytes, kept })
+}
+
+/// Whether what lies where the run's store would be is the run's, or the beginning of a store that is nobody's yet.
+fn is_own_store(folder: &RunFolder, stores: &[PathBuf]) -> Result<bool> {
+    let record = folder.record()?;
+    match mt_engine::describe(stores) {
+        Ok(description) => store::check_identity(&description, stores, record.as_ref()).map(|()| true),
+        Err(EngineError::NoStore { .. } | EngineError::NoCommit { .. }) => Ok(true),
+        Err(error @ (EngineError::Locked { .. } | EngineError::Format { .. })) => Err(error.into()),
+        // It does not say whose it is. A run that has made a store has damaged it or has had it damaged; one that has not
+        // met somebody else's file.
+        Err(_) => Ok(record.is_some()),
+    }
 }
 
 /// Removes a file that may not be there; returns the bytes that it took.
