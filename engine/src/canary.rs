@@ -36,6 +36,8 @@ pub(crate) enum Canary {
     FlushUnguarded,
     /// Leases of the next interval are published although a commit mark lies between.
     NoGate,
+    /// A commit is taken on away from a mark, while leases of placed runs are published that it would read.
+    StrayCommit,
     /// A write that was passed over makes a placed run count as loaded.
     LoadedUnread,
     /// Every reader of a placed run that is not loaded fetches it.
@@ -62,7 +64,7 @@ mod nest {
     use std::cell::Cell;
 
     /// Every bug.
-    pub(crate) const ALL: [Canary; 19] = [
+    pub(crate) const ALL: [Canary; 20] = [
         Canary::NoSyncBeforeSuperblock,
         Canary::NoSyncAfterSuperblock,
         Canary::SuperblockWithTable,
@@ -78,6 +80,7 @@ mod nest {
         Canary::NoHold,
         Canary::FlushUnguarded,
         Canary::NoGate,
+        Canary::StrayCommit,
         Canary::LoadedUnread,
         Canary::TwoFetches,
         Canary::Unsealed,

@@ -148,3 +148,52 @@ fn an_engine_without_volumes_works_in_ram_and_refuses_commits() {
     assert!(state(&engine, &plan.exit) == expected(2, 9));
     assert!(matches!(engine.commit(b"x"), Err(Error::Misuse { .. })));
 }
+
+/// An access that failed once kept its place in the window for ever, so that a sweep that went on behind it was stuck.
+#[test]
+fn a_sweep_goes_on_behind_pages_that_do_not_read() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    {
+        let engine = Engine::create(config(dir.path(), 2 << 20, Backend::Auto), &regions()).expect("create");
+        let streamed = Residency { fixed: true, ..Residency::default() };
+        let mut schedule = Schedule::default();
+        for first in 0..PAGES {
+            schedule.access(run(STATE, first, 1), Mode::Write, 0);
+        }
+        let plan = make_plan(&Arc::new(schedule), 2 << 20, true, &streamed);
+        let sweep = engine.sweep(&plan, None).expect("sweep");
+        for first in 0..PAGES {
+            sweep.host_mut(run(STATE, first, 1)).expect("lease").fill(100 + first as u8);
+        }
+        sweep.finish().expect("finish");
+        engine.commit(b"").expect("commit");
+    }
+    let path = dir.path().join("volume.mt");
+    let mut bytes = std::fs::read(&path).expect("the volume");
+    for page in [3, 17, 18, 40u8] {
+        let at = bytes.windows(512).position(|w| w.iter().all(|b| *b == 100 + page)).expect("the page is there");
+        bytes[at + 99] ^= 1;
+    }
+    std::fs::write(&path, bytes).expect("the volume");
+
+    let engine = Engine::open(config(dir.path(), 256 << 10, Backend::Auto)).expect("open");
+    let mut schedule = Schedule::default();
+    for first in (0..PAGES).step_by(2) {
+        schedule.access(run(STATE, first, 2), Mode::Read, 0);
+    }
+    let plan = make_plan(&Arc::new(schedule), 96 << 10, true, &Residency { fixed: true, ..Residency::default() });
+    let sweep = engine.sweep(&plan, None).expect("sweep");
+    let mut corrupt = Vec::new();
+    for first in (0..PAGES).step_by(2) {
+        match sweep.host(run(STATE, first, 2)) {
+            Ok(lease) => assert!(lease.iter().all(|b| *b == 100 + first as u8 || *b == 101 + first as u8)),
+            Err(Error::Corrupt { region, page, commit, .. }) => {
+                assert_eq!((region.as_str(), commit), ("state", CommitId(0)));
+                corrupt.push(page);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    sweep.finish().expect("finish");
+    assert_eq!(corrupt, [3, 17, 18, 40]);
+}

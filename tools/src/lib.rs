@@ -1,10 +1,12 @@
-//! The command `mt`: flags, files, progress and exit codes around the trainer library.
+//! The command `mt`: flags, files, progress and exit codes around the trainer library. And `mt-bench`, around the engine
+//! alone.
 //!
 //! What it is not: it decides nothing about training. Values are text until `resolve.rs`, settings from there on.
 //!
 //! Human text goes to stdout and errors to stderr; with `--json`, stdout carries JSON lines alone.
 
 mod args;
+mod bench;
 mod export_cmd;
 mod failure;
 mod inspect_cmd;
@@ -22,6 +24,7 @@ mod train_cmd;
 mod values;
 mod verify_cmd;
 
+pub use bench::main as bench_main;
 pub use failure::Failure;
 
 use args::{Cli, Command};

@@ -144,7 +144,7 @@ impl<I: Io> Core<I> {
         // A lease that is ready is taken without asking, so where the commit reads the very bytes of a lease (placed
         // runs), or writes to the same extent (frozen ones), one that may be held counts.
         let held = |i: &super::Interval| {
-            let shared = i.kind == Kind::Frozen || i.is_placed();
+            let shared = (i.kind == Kind::Frozen || i.is_placed()) && !planted(Canary::StrayCommit);
             let writes = !i.released && i.mode.writes() && i.kind != Kind::Scratch;
             writes && (i.seq < self.sweeps.cursor() || (shared && started(i)))
         };

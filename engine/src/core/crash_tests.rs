@@ -422,6 +422,27 @@ fn accesses_may_be_passed_over_before_they_are_reserved() {
     }
 }
 
+/// A sweep that was given up when nothing of it was left in the window was looked for there all the same.
+#[test]
+fn a_sweep_may_be_given_up_when_nothing_of_it_is_left() {
+    for pages_bytes in ARENAS {
+        let mut world = World::open(fresh(), pages_bytes, settings(1));
+        world.core.command(Command::Begin { plan: world.plan.clone(), next: None });
+        let begun = world.until(|e| matches!(e, Event::Begun(_)));
+        let Ok(Event::Begun(Ok(base))) = begun else { panic!("refused") };
+        for seq in base..base + world.plan.intervals.len() as u64 {
+            world.core.command(Command::Release { seq, changed: false });
+        }
+        while !world.core.is_idle() {
+            world.core.step();
+        }
+        world.core.command(Command::Abort);
+        world.ready.clear();
+        assert!(world.run(2).is_ok());
+        assert_eq!(check_image(world.core.io().volume(0).to_vec(), [2, 2]), 2);
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_events() {
     let trace = |seed| {

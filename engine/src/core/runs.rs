@@ -138,3 +138,62 @@ impl Runs {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RegionId;
+
+    fn run(first: u32, count: u32) -> Run {
+        Run { region: RegionId(0), first, count }
+    }
+
+    fn placed(first: u32, count: u32, offset: u64) -> Placed {
+        Placed { run: run(first, count), offset, bytes: u64::from(count) * 4096 }
+    }
+
+    #[test]
+    fn known_runs_are_disjoint() {
+        let mut runs = Runs::default();
+        let id = runs.know(run(4, 4)).expect("the first run");
+        assert_eq!(runs.know(run(4, 4)).expect("known"), id);
+        for (first, count) in [(0, 5), (7, 1), (5, 2), (4, 3), (3, 6), (7, 9)] {
+            assert!(matches!(runs.know(run(first, count)), Err(Conflict::Streamed)), "{first} {count}");
+        }
+        for (first, count) in [(0, 4), (8, 1)] {
+            assert_ne!(runs.know(run(first, count)).expect("disjoint"), id);
+        }
+    }
+
+    #[test]
+    fn another_cut_waits_for_what_streams_and_never_cuts_what_is_placed() {
+        let mut runs = Runs::default();
+        runs.place(&[placed(0, 2, 0), placed(6, 2, 8192)]).expect("nothing is placed yet");
+        let id = runs.know(run(6, 2)).expect("placed");
+        runs.know(run(2, 4)).expect("disjoint");
+        assert!(matches!(runs.know(run(1, 2)), Err(Conflict::Placed(_))));
+        assert!(matches!(runs.know(run(3, 1)), Err(Conflict::Streamed)));
+        runs.forget_streamed();
+        runs.know(run(3, 1)).expect("the old cut is forgotten");
+        // A flush that is in flight knows its run by this id.
+        assert_eq!(runs.know(run(6, 2)).expect("placed"), id);
+        assert_eq!(runs.get(id).home.map(|home| home.offset), Some(8192));
+    }
+
+    #[test]
+    fn runs_are_placed_once() {
+        let mut runs = Runs::default();
+        let (a, b) = (placed(0, 2, 0), placed(2, 2, 8192));
+        runs.place(&[a, b]).expect("nothing is placed yet");
+        runs.place(&[b, a]).expect("the same placement");
+        assert!(runs.place(&[a]).is_err() && runs.place(&[a, placed(2, 2, 4096)]).is_err());
+    }
+
+    #[test]
+    fn readers_wait_for_earlier_writers_and_writers_for_everybody() {
+        let live = VecDeque::from([(3, false), (5, false), (7, true), (9, false)]);
+        let state = RunState { run: run(0, 1), home: None, live };
+        let may = |seq| [false, true].map(|writes| state.may_start(seq, writes));
+        assert_eq!([3, 5, 7, 9].map(may), [[true, true], [true, false], [true, false], [false, false]]);
+    }
+}

@@ -163,13 +163,6 @@ impl MemoryIo {
         &self.disk
     }
 
-    /// From now on nothing goes wrong, and what did not read or complete does.
-    pub(crate) fn calm(&mut self) {
-        self.settings.faults = Faults::default();
-        self.disk.heal_bad();
-        self.in_flight.iter_mut().for_each(|f| f.stuck = 0);
-    }
-
     /// How often each fault struck.
     pub(crate) fn counts(&self) -> Counts {
         self.counts

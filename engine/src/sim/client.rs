@@ -1,6 +1,6 @@
 //! The user of a process: places, sweeps, commits, and now and then does what users should not, or need not, do.
 
-use super::life::{Going, Life, Stop};
+use super::life::{Going, Life};
 use super::report::{Broken, Check, Mark};
 use super::work::cuts_differ;
 use crate::config::Kind;
@@ -163,9 +163,4 @@ impl Life<'_> {
 fn writes_frozen(life: &Life<'_>, plan: &Plan) -> bool {
     let is_frozen = |i: &Interval| life.world.store.layout.kind(i.run.region) == Kind::Frozen;
     plan.intervals.iter().any(|i| i.mode.writes() && is_frozen(i))
-}
-
-/// Whether a process ended in order.
-pub(super) fn is_closed(going: &Going) -> bool {
-    !matches!(going, Err(Stop::Crash | Stop::Poisoned | Stop::Broken(_)))
 }

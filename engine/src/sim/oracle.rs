@@ -49,11 +49,6 @@ impl Oracle {
         first..first + run.count as usize
     }
 
-    /// Kind of a page.
-    pub(super) fn kind(&self, page: usize) -> Kind {
-        self.kinds[page]
-    }
-
     /// Whether frozen regions may not be written any more.
     pub(super) fn is_sealed(&self) -> bool {
         self.acknowledged.is_some()

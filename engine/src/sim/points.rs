@@ -75,10 +75,11 @@ fn world(seed: u64) -> World {
 
 /// Runs one process to its end; what it leaves and the events it took: those of opening, those after.
 fn whole(world: &mut World, disk: Disk) -> (MemoryIo, u64, u64) {
+    let before = world.report.events;
     match world.start(disk, u64::MAX, End::InOrder).expect("no check fails") {
-        Left::Ran { io, is_closed: true, early_events } => {
-            let events = io.events();
-            (io, early_events, events)
+        Left::Ran { io, is_closed: true } => {
+            let later = io.events();
+            (io, world.report.events - before - later, later)
         }
         _ => panic!("nothing stops the process"),
     }

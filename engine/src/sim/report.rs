@@ -84,6 +84,36 @@ impl Mark {
         Mark::UnacknowledgedFound,
         Mark::UnacknowledgedLost,
     ];
+
+    /// In words, for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mark::Sweep => "sweep",
+            Mark::AnnouncedSweep => "sweep that was announced",
+            Mark::OtherCut => "sweep that cuts pages otherwise",
+            Mark::AbortedSweep => "sweep given up",
+            Mark::PassedOver => "access passed over",
+            Mark::Discarded => "writing lease given back unchanged",
+            Mark::TakenAtOnce => "lease taken at once",
+            Mark::Commit => "commit",
+            Mark::CommitBesideSweep => "commit beside a sweep",
+            Mark::PartialCommit => "commit with pages not written since the last",
+            Mark::CommitRefused => "commit refused",
+            Mark::SealedRefused => "write to a frozen region refused",
+            Mark::UndefinedScratch => "undefined scratch told",
+            Mark::CorruptTold => "damage told",
+            Mark::ReadErrorTold => "read error told",
+            Mark::Poisoned => "engine stopped by a failed write or sync",
+            Mark::DamagedTold => "damaged records told at open",
+            Mark::PowerLoss => "power loss",
+            Mark::Kill => "process killed",
+            Mark::Close => "process ended in order",
+            Mark::CrashInCreation => "crash in creation",
+            Mark::CrashInRecovery => "crash in recovery",
+            Mark::UnacknowledgedFound => "unacknowledged commit found at open",
+            Mark::UnacknowledgedLost => "unacknowledged commit not found at open",
+        }
+    }
 }
 
 /// Counters of one run, or of many.

@@ -52,13 +52,7 @@ pub(super) struct World {
 
 /// How opening ended.
 enum Opening {
-    /// With the writes and syncs that it took.
-    Open {
-        superblock: Box<Superblock>,
-        table: Vec<Entry>,
-        disk: Disk,
-        events: u64,
-    },
+    Open { superblock: Box<Superblock>, table: Vec<Entry>, disk: Disk },
     Crashed(Disk),
     Damaged,
 }
@@ -80,8 +74,8 @@ pub(super) enum Left {
     Nothing,
     /// It died while it opened the store.
     Early(Disk),
-    /// It ended in order, or was stopped. Opening took `early_events` writes and syncs.
-    Ran { io: MemoryIo, is_closed: bool, early_events: u64 },
+    /// It ended in order, or was stopped.
+    Ran { io: MemoryIo, is_closed: bool },
 }
 
 impl World {
@@ -136,7 +130,7 @@ impl World {
         let (io, is_closed) = match self.start(disk, early.unwrap_or(u64::MAX), end)? {
             Left::Nothing => return Ok(None),
             Left::Early(disk) => return self.after_early_crash(disk).map(Some),
-            Left::Ran { io, is_closed, .. } => (io, is_closed),
+            Left::Ran { io, is_closed } => (io, is_closed),
         };
         if self.streams.crash.thousandths(self.swarm.power_loss) {
             return self.power_loss(&io).map(Some);
@@ -163,8 +157,8 @@ impl World {
 
     /// One process, which dies after `early` writes and syncs while it opens the store, or later as `end` says.
     pub(super) fn start(&mut self, disk: Disk, early: u64, end: End) -> Result<Left, Broken> {
-        let (superblock, table, disk, early_events) = match self.open(disk, early)? {
-            Opening::Open { superblock, table, disk, events } => (*superblock, table, disk, events),
+        let (superblock, table, disk) = match self.open(disk, early)? {
+            Opening::Open { superblock, table, disk } => (*superblock, table, disk),
             Opening::Crashed(disk) => return Ok(Left::Early(disk)),
             Opening::Damaged => return Ok(Left::Nothing),
         };
@@ -189,8 +183,8 @@ impl World {
         let io = life.into_io();
         self.count(&io);
         match ending {
-            Ok(()) => Ok(Left::Ran { io, is_closed: true, early_events }),
-            Err(Stop::Crash | Stop::Poisoned) => Ok(Left::Ran { io, is_closed: false, early_events }),
+            Ok(()) => Ok(Left::Ran { io, is_closed: true }),
+            Err(Stop::Crash | Stop::Poisoned) => Ok(Left::Ran { io, is_closed: false }),
             Err(Stop::Broken(broken)) => Err(broken),
         }
     }
@@ -199,7 +193,7 @@ impl World {
     fn last_process(&mut self, mut disk: Disk) -> Result<(), Broken> {
         disk.heal_bad();
         let (superblock, table, disk) = match self.open(disk, u64::MAX)? {
-            Opening::Open { superblock, table, disk, .. } => (*superblock, table, disk),
+            Opening::Open { superblock, table, disk } => (*superblock, table, disk),
             Opening::Crashed(_) => unreachable!("nothing stops the last process"),
             Opening::Damaged => return Ok(()),
         };
@@ -250,20 +244,21 @@ impl World {
                 (superblock, table, plain, Mark::CrashInRecovery)
             }
         };
+        self.report.events += plain.events();
         if plain.stopped() {
             self.report.mark(early);
             self.trace.row("crash at open", None, [plain.events() as i64, 0, 0, 0]);
             return Ok(Opening::Crashed(plain.into_disk()));
         }
         let commit = (!table.is_empty()).then_some(superblock.commit);
-        self.trace.row("open", None, [commit.map_or(-1, |commit| commit as i64), 0, 0, 0]);
+        let shown = commit.map_or(-1, |commit| commit as i64);
+        self.trace.row("open", None, [shown, plain.events() as i64, 0, 0]);
         if let Some(begun) = &self.oracle.begun {
             let is_found = commit == Some(begun.commit);
             self.report.mark(if is_found { Mark::UnacknowledgedFound } else { Mark::UnacknowledgedLost });
         }
         self.oracle.opened(commit);
-        let events = plain.events();
-        Ok(Opening::Open { superblock, table, disk: plain.into_disk(), events })
+        Ok(Opening::Open { superblock, table, disk: plain.into_disk() })
     }
 
     fn check_opened(&self, plain: &Plain, result: Result<(), String>) -> Result<(), Broken> {

@@ -212,3 +212,6 @@ fn read_table(source: &dyn Source, layout: &Layout, s: &Superblock) -> Result<(V
     let table = table::decode(&entries).ok_or_else(|| damaged("page table: unknown flags".into()))?;
     Ok((table, note))
 }
+
+#[cfg(test)]
+mod tests;

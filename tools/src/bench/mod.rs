@@ -1,0 +1,30 @@
+//! The command `mt-bench`: what tests and measures the engine on a machine, apart from any training.
+//!
+//! A subcommand is a file here and a variant of [`args::Command`].
+
+mod args;
+mod sim_cmd;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the command with the words of the command line.
+pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        // Help and version are no errors to clap either: it knows the stream and the code.
+        Err(error) => error.exit(),
+    };
+    let result = match &cli.command {
+        Command::Sim(args) => sim_cmd::run(args),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("mt-bench: {}", failure.text);
+            ExitCode::from(failure.code)
+        }
+    }
+}
