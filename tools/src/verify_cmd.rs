@@ -9,6 +9,9 @@ use mt_trainer::run::verify;
 use serde_json::json;
 use std::path::Path;
 
+/// Pages that are named for people.
+const NAMED_MAX: usize = 50;
+
 /// Compares every page with its checksum.
 pub fn run(args: &Named) -> Result<u8, Failure> {
     let shown = bar("verifying", args.json);
@@ -24,7 +27,7 @@ pub fn run(args: &Named) -> Result<u8, Failure> {
         println!("{value}");
     }
     if !found.corrupt.is_empty() {
-        return Err(Failure { text: found.corrupt.join("\nmt: "), code: 4 });
+        return Err(Failure { text: named(&found.corrupt), code: 4 });
     }
     if !args.json {
         println!(
@@ -36,4 +39,14 @@ pub fn run(args: &Named) -> Result<u8, Failure> {
         );
     }
     Ok(0)
+}
+
+/// The pages that are not what was committed, up to a number that a terminal takes.
+fn named(corrupt: &[String]) -> String {
+    let mut lines: Vec<String> = corrupt.iter().take(NAMED_MAX).cloned().collect();
+    if corrupt.len() > NAMED_MAX {
+        let all = count(corrupt.len() as u64);
+        lines.push(format!("{all} pages are not what was committed; all of them: mt verify RUN --json"));
+    }
+    lines.join("\nmt: ")
 }
