@@ -73,7 +73,8 @@ fn inspect_shows_what_a_store_holds() {
 #[test]
 fn the_ledger_grows_with_every_resume_by_what_was_written() {
     let place = place(2);
-    let ledger = |json: &Value| (number(&json["ledger"]["read_bytes"]), number(&json["ledger"]["written_bytes"]));
+    let ledger =
+        |json: &Value| (number(&json["volumes"][0]["read_bytes"]), number(&json["volumes"][0]["written_bytes"]));
     let mut before = ledger(&inspected(&place));
     let steps = |first: usize| -> (u64, u64) {
         let lines = &place.metrics("r")[first..];

@@ -319,8 +319,11 @@ impl World {
         }
         let layout = &self.store.layout;
         // Half of the time among the records.
-        let (from, to) =
-            if rng.below(2) == 0 { (0, layout.table_offset(2)) } else { (layout.table_offset(2), layout.total_bytes(0)) };
+        let (from, to) = if rng.below(2) == 0 {
+            (0, layout.table_offset(2))
+        } else {
+            (layout.table_offset(2), layout.total_bytes(0))
+        };
         let at = from + rng.below(to - from);
         if disk.is_spared(LEAD, at, 1) {
             return;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::Kind;
+use crate::format::Stripes;
 use crate::format::table::{SECOND, WRITTEN};
 use crate::io::memory::rng::SplitMix64;
 use crate::store::{blank, first_records};
@@ -85,8 +86,8 @@ fn put_superblock(image: &mut [u8], slot: u64, superblock: &Superblock) {
 
 /// A store after this many commits.
 fn image(commits: u64) -> (Vec<u8>, Layout) {
-    let layout = Layout::new(&regions());
-    let mut image = vec![0; layout.total_bytes as usize];
+    let layout = Layout::new(&regions(), &Stripes::single());
+    let mut image = vec![0; layout.total_bytes(0) as usize];
     for (offset, bytes) in first_records(&layout, &regions(), &blank(&layout, &regions(), [9; 16])) {
         put(&mut image, offset, &bytes);
     }
@@ -97,7 +98,7 @@ fn image(commits: u64) -> (Vec<u8>, Layout) {
 /// The commit that an image opens at; `None`: none yet.
 fn opened(source: &dyn Source) -> Result<Option<u64>, Error> {
     match look(source)? {
-        Found::Nothing | Found::Unfinished => Ok(None),
+        Found::Nothing | Found::NoCommit(_) => Ok(None),
         Found::Store(superblock) => {
             let recovered = recover(source, &superblock)?;
             assert_eq!(recovered.regions, regions());
@@ -209,7 +210,7 @@ fn mutate(image: &mut [u8], end: u64, rng: &mut SplitMix64) {
 fn read_any(bytes: Vec<u8>) -> bool {
     let source = Image::new(bytes);
     let outcome = look(&source).and_then(|found| match found {
-        Found::Nothing | Found::Unfinished => Ok(None),
+        Found::Nothing | Found::NoCommit(_) => Ok(None),
         Found::Store(superblock) => recover(&source, &superblock).map(Some),
     });
     assert!(source.longest.get() <= source.bytes.len() as u64, "{} bytes in one read", source.longest.get());
