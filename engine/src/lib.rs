@@ -52,6 +52,7 @@ pub mod plan;
 pub mod probe;
 pub mod profile;
 pub(crate) mod reactor;
+pub(crate) mod ready;
 pub mod schedule;
 pub mod sim;
 pub mod stats;

@@ -2,14 +2,18 @@
 //!
 //! Commands go to the thread through a queue; events come back into a small shared state under a lock, with a condition
 //! variable for those who wait. A lease that is ready is taken from the shared state without asking the thread.
+//!
+//! The queue is bounded, and one who finds it full waits. That cannot deadlock: the thread never sends to it, holds the
+//! lock only to publish and never waits for a user, so it always comes back to empty the queue; users hold no lock
+//! while they send; and when the thread is gone its end of the queue is, so that senders fail instead of waiting.
 
 use crate::core::{Command, Core, Event};
 use crate::error::Error;
 use crate::id::CommitId;
 use crate::io::{Io, Waker};
+use crate::ready::Ready;
 use crate::stats::Stats;
 use crossbeam::channel::{Receiver, Sender, TryRecvError};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,9 +23,11 @@ mod tickets;
 /// The longest sleep of the thread; the waker ends it earlier whenever there is something to do.
 const PARK: Duration = Duration::from_millis(500);
 
-#[derive(Default)]
+/// Commands that wait for the thread. One who takes leases has few; one who passes over accesses may fill it.
+const COMMANDS_MAX: usize = 1024;
+
 struct State {
-    ready: BTreeMap<u64, Result<(u64, u64), Error>>,
+    ready: Ready,
     tickets: tickets::Asked,
     placed: Option<Result<(), Error>>,
     begun: Option<Result<u64, Error>>,
@@ -36,6 +42,23 @@ struct State {
 }
 
 impl State {
+    fn new(committed: Option<(CommitId, Vec<u8>)>) -> State {
+        State {
+            ready: Ready::new(),
+            tickets: tickets::Asked::default(),
+            placed: None,
+            begun: None,
+            committing: false,
+            commit_refused: None,
+            committed,
+            poison: None,
+            closed: false,
+            stats: Stats::default(),
+            waits: 0,
+            wait_ns: 0,
+        }
+    }
+
     fn alive(&self) -> Result<(), Error> {
         match &self.poison {
             Some(first) => Err(Error::Poisoned { first: first.clone() }),
@@ -48,12 +71,8 @@ impl State {
         match event {
             Event::Placed(answer) => self.placed = Some(answer),
             Event::Begun(answer) => self.begun = Some(answer),
-            Event::Ready { seq, offset, bytes } => {
-                self.ready.insert(seq, Ok((offset, bytes)));
-            }
-            Event::Failed { seq, error } => {
-                self.ready.insert(seq, Err(error));
-            }
+            Event::Ready { seq, offset, bytes } => self.ready.publish(seq, Ok((offset, bytes))),
+            Event::Failed { seq, error } => self.ready.publish(seq, Err(error)),
             Event::Recall { .. } => unreachable!("recalls are answered where they are met"),
             Event::TicketReady { ticket, offset, bytes } => self.tickets.answer(ticket, Ok((offset, bytes))),
             Event::TicketFailed { ticket, error } => self.tickets.answer(ticket, Err(error)),
@@ -87,19 +106,16 @@ impl Handle {
         waker: Waker,
         committed: Option<(CommitId, Vec<u8>)>,
     ) -> (Arc<Handle>, Receiver<Option<Command>>) {
-        let (commands, receiver) = crossbeam::channel::unbounded();
-        let state = State { committed, ..State::default() };
-        (
-            Arc::new(Handle {
-                state: Mutex::new(state),
-                changed: Condvar::new(),
-                call: Mutex::default(),
-                commit: Mutex::default(),
-                commands,
-                waker,
-            }),
-            receiver,
-        )
+        let (commands, receiver) = crossbeam::channel::bounded(COMMANDS_MAX);
+        let handle = Handle {
+            state: Mutex::new(State::new(committed)),
+            changed: Condvar::new(),
+            call: Mutex::default(),
+            commit: Mutex::default(),
+            commands,
+            waker,
+        };
+        (Arc::new(handle), receiver)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -142,14 +158,14 @@ impl Handle {
         {
             let mut state = self.lock();
             state.alive()?;
-            if let Some(answer) = state.ready.remove(&seq) {
+            if let Some(answer) = state.ready.take(seq) {
                 drop(state);
                 return self.taken(seq, answer);
             }
         }
         let start = Instant::now();
         self.send(Command::Reached { seq });
-        let answer = self.wait(|state| state.ready.remove(&seq))?;
+        let answer = self.wait(|state| state.ready.take(seq))?;
         {
             let mut state = self.lock();
             state.waits += 1;
@@ -171,9 +187,8 @@ impl Handle {
         self.send(Command::Release { seq, changed });
     }
 
-    /// Passes over an access: what was published for it is forgotten.
+    /// Passes over an access. What was published for it stays in the ring, where nobody asks for it.
     pub(crate) fn pass(&self, seq: u64) {
-        self.lock().ready.remove(&seq);
         self.release(seq, false);
     }
 
@@ -239,7 +254,7 @@ pub(crate) fn run<I: Io>(mut core: Core<I>, handle: &Handle, commands: &Receiver
     let mut stopping = false;
     loop {
         let mut took = false;
-        loop {
+        for _ in 0..COMMANDS_MAX {
             match commands.try_recv() {
                 Ok(Some(command)) => core.command(command),
                 Ok(None) | Err(TryRecvError::Disconnected) => stopping = true,
@@ -268,7 +283,7 @@ fn publish<I: Io>(core: &mut Core<I>, handle: &Handle) -> bool {
     while let Some(event) = core.next_event() {
         if let Event::Recall { seq } = event {
             // Under the lock: what is found here no user takes any more.
-            let taken = state.ready.remove(&seq).is_none();
+            let taken = state.ready.take(seq).is_none();
             core.command(Command::Recalled { seq, taken });
             recalled = true;
             continue;

@@ -119,7 +119,7 @@ impl<I: Io> Core<I> {
             let state = self.runs.get(*id);
             self.layout.kind(state.run.region) != Kind::Scratch && state.home.is_some_and(|home| home.dirty)
         };
-        self.commit.to_flush = self.runs.ids().filter(dirty).collect();
+        self.commit.to_flush.extend(self.runs.ids().filter(dirty));
         for id in &self.commit.to_flush {
             // From now on writers wait, also while the run is still queued.
             self.runs.get_mut(*id).home.as_mut().expect("only placed runs are flushed").flushing = 1;
@@ -206,7 +206,7 @@ impl<I: Io> Core<I> {
         self.commit.phase = phase;
         self.commit.outstanding = u32::from(volumes);
         for volume in 0..volumes {
-            self.enqueue(Purpose::Sync, Piece { run: NO_RUN, volume, disk: 0, arena: 0, bytes: 0 });
+            self.transfers.start(Purpose::Sync, Piece { run: NO_RUN, volume, disk: 0, arena: 0, bytes: 0 }, 0);
         }
     }
 
@@ -243,7 +243,7 @@ impl<I: Io> Core<I> {
         while at < room + note_room {
             let bytes = (room + note_room - at).min(u64::from(self.transfer_bytes)) as u32;
             let arena = self.commit.arena_offset + at;
-            self.enqueue(Purpose::Table, Piece { run: NO_RUN, volume: 0, disk: disk + at, arena, bytes });
+            self.transfers.start(Purpose::Table, Piece { run: NO_RUN, volume: 0, disk: disk + at, arena, bytes }, 0);
             self.commit.outstanding += 1;
             at += u64::from(bytes);
         }
@@ -270,7 +270,7 @@ impl<I: Io> Core<I> {
         self.commit.outstanding = 2;
         for copy in 0..2 {
             let disk = Layout::superblock_offset(Superblock::slot(self.commit.draft.commit), copy);
-            self.enqueue(Purpose::Super, Piece { run: NO_RUN, volume: 0, disk, arena, bytes: BLOCK as u32 });
+            self.transfers.start(Purpose::Super, Piece { run: NO_RUN, volume: 0, disk, arena, bytes: BLOCK as u32 }, 0);
         }
     }
 

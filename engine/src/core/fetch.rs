@@ -50,17 +50,16 @@ impl<I: Io> Core<I> {
             let what = format!("page {page} of scratch region {region} was not written since the store was opened");
             return Err(Error::Misuse { what });
         }
-        let mut found = Vec::new();
-        let (layout, pages) = (&self.layout, &self.pages);
+        let (layout, pages, transfers) = (&self.layout, &self.pages, &mut self.transfers);
         let side = |page| match pages.content(layout, run.region, page) {
             Content::Disk { side, .. } => Some(side),
             _ => None,
         };
-        pieces(layout, run, offset, self.transfer_bytes, side, |piece| found.push(piece));
-        let started = found.len() as u32;
-        for piece in found {
-            self.enqueue(Purpose::Fetch { owner }, piece);
-        }
+        let mut started = 0;
+        pieces(layout, run, offset, self.transfer_bytes, side, |piece| {
+            transfers.start(Purpose::Fetch { owner }, piece, page_bytes);
+            started += 1;
+        });
         Ok(started)
     }
 
@@ -68,17 +67,22 @@ impl<I: Io> Core<I> {
     pub(crate) fn verified(&mut self, id: OpId, owner: Owner) {
         let transfer = self.transfers.remove(id);
         let run = transfer.piece.run;
-        for (page, &found) in (run.first..run.end()).zip(&transfer.digests) {
+        assert_eq!(transfer.digests.len(), run.count as usize, "one checksum a page");
+        let wrong = (run.first..run.end()).zip(&transfer.digests).find_map(|(page, &found)| {
             let Content::Disk { checksum: expected, .. } = self.pages.content(&self.layout, run.region, page) else {
                 unreachable!("a page that was fetched from disk is not there");
             };
-            if expected != found && !planted(Canary::NoVerify) {
+            (expected != found && !planted(Canary::NoVerify)).then_some((page, expected, found))
+        });
+        self.transfers.recycle(transfer.digests);
+        match wrong {
+            None => self.fetch_piece_done(owner, None),
+            Some((page, expected, found)) => {
                 let region = self.regions[run.region.0 as usize].name.clone();
                 let commit = CommitId(self.commit.last());
-                return self.fetch_failed(owner, Error::Corrupt { region, page, expected, found, commit });
+                self.fetch_failed(owner, Error::Corrupt { region, page, expected, found, commit });
             }
         }
-        self.fetch_piece_done(owner, None);
     }
 
     /// A piece failed; its owner fails once its other pieces are done.

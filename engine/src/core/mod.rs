@@ -10,7 +10,8 @@
 //! - intervals are reserved and freed in schedule order (`live` is contiguous in sequence numbers);
 //! - bytes of the arena are in at most one writing use: a fetch, a writing lease; never beside a reading one;
 //! - nothing is written to a checkpointed extent between the start and the end of a commit, except what it commits;
-//! - after the first failed write or sync nothing is submitted any more.
+//! - after the first failed write or sync nothing is submitted any more;
+//! - in steady state nothing is allocated per page, transfer or access (`tests/tests/allocations.rs` counts).
 
 mod audit;
 mod commit;
@@ -55,7 +56,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use sweeps::Sweeps;
 use tickets::Tickets;
-use transfer::{Piece, Transfer, Transfers};
+use transfer::Transfers;
 use window::Window;
 
 pub(crate) use commit::meta_bytes;
@@ -65,7 +66,7 @@ pub(crate) use transfer::Purpose;
 const STALLS_MAX: u32 = 64;
 
 /// Intervals reserved ahead of the newest access; bounds memory, not speed.
-const AHEAD_MAX: u64 = 1024;
+pub(crate) const AHEAD_MAX: u64 = 1024;
 
 /// What users ask for.
 #[derive(Debug)]
@@ -152,9 +153,6 @@ pub(crate) struct Core<I> {
     commit: Commit,
     tickets: Tickets,
     transfers: Transfers,
-    /// Operations to submit, those of the volumes and those of the processor.
-    io_queue: VecDeque<OpId>,
-    hash_queue: VecDeque<OpId>,
     completions: Vec<Completion>,
     events: VecDeque<Event>,
     stats: Stats,
@@ -170,6 +168,8 @@ impl<I: Io> Core<I> {
         let meta = meta_bytes(&parts.layout);
         let records = parts.arena.bytes().checked_sub(meta).expect("the arena was sized to hold the records");
         let planned = records.checked_sub(parts.unplanned_bytes).expect("the arena was sized to hold tickets");
+        let page_bytes_min = parts.regions.iter().map(|r| r.page_bytes).min().unwrap_or(parts.transfer_bytes);
+        let pages_max = (parts.transfer_bytes / page_bytes_min).max(1) as usize;
         Core {
             pages: Pages::new(&parts.layout, &parts.table),
             commit: Commit::new(parts.superblock, records),
@@ -184,9 +184,7 @@ impl<I: Io> Core<I> {
             runs: Runs::default(),
             live: VecDeque::new(),
             sweeps: Sweeps::default(),
-            transfers: Transfers::default(),
-            io_queue: VecDeque::new(),
-            hash_queue: VecDeque::new(),
+            transfers: Transfers::new(pages_max),
             completions: Vec::new(),
             events: VecDeque::new(),
             stats: Stats::default(),
@@ -278,16 +276,16 @@ impl<I: Io> Core<I> {
 
     fn submit(&mut self) {
         for queue in 0..2 {
-            while let Some(&id) = self.queue(queue).front() {
+            while let Some(&id) = self.transfers.queues_mut()[queue].front() {
                 if self.poison.is_some() {
-                    self.queue(queue).pop_front();
+                    self.transfers.queues_mut()[queue].pop_front();
                     self.dropped(id);
                     continue;
                 }
                 let op = self.transfers.get_mut(id).op();
                 match self.io.submit(id, op) {
                     Ok(()) => {
-                        self.queue(queue).pop_front();
+                        self.transfers.queues_mut()[queue].pop_front();
                     }
                     Err(back) => {
                         if let Op::Hash { digests, .. } = back {
@@ -297,24 +295,6 @@ impl<I: Io> Core<I> {
                     }
                 }
             }
-        }
-    }
-
-    fn queue(&mut self, index: usize) -> &mut VecDeque<OpId> {
-        if index == 0 { &mut self.io_queue } else { &mut self.hash_queue }
-    }
-
-    fn enqueue(&mut self, purpose: Purpose, piece: Piece) {
-        let page_bytes = if piece.run.count > 0 { self.layout.page_bytes(piece.run.region) } else { 0 };
-        let id =
-            self.transfers.insert(Transfer { purpose, piece, done: 0, stalls: 0, digests: Vec::new(), page_bytes });
-        self.enqueue_id(id);
-    }
-
-    fn enqueue_id(&mut self, id: OpId) {
-        match self.transfers.get_mut(id).purpose {
-            Purpose::Verify { .. } | Purpose::Digest { .. } => self.hash_queue.push_back(id),
-            _ => self.io_queue.push_back(id),
         }
     }
 
@@ -330,7 +310,7 @@ impl<I: Io> Core<I> {
             Ok(moved) => moved,
             Err(e) if transfer.purpose != Purpose::Sync && is_retryable(&e) => 0,
             Err(_) if planted(Canary::FailedIsDone) => transfer.piece.bytes - transfer.done,
-            Err(_) if transfer.purpose == Purpose::Sync && planted(Canary::SyncAgain) => return self.enqueue_id(id),
+            Err(_) if transfer.purpose == Purpose::Sync && planted(Canary::SyncAgain) => return self.transfers.queue(id),
             Err(e) => return self.failed(id, e),
         };
         if transfer.purpose == Purpose::Sync {
@@ -356,7 +336,7 @@ impl<I: Io> Core<I> {
         } else if self.poison.is_some() {
             self.dropped(id);
         } else {
-            self.enqueue_id(id);
+            self.transfers.queue(id);
         }
     }
 
@@ -371,14 +351,14 @@ impl<I: Io> Core<I> {
                 let transfer = self.transfers.get_mut(id);
                 transfer.purpose = Purpose::Verify { owner };
                 transfer.done = 0;
-                self.enqueue_id(id);
+                self.transfers.queue(id);
             }
             Purpose::Verify { owner } => self.verified(id, owner),
             Purpose::Digest { owner } => {
                 let transfer = self.transfers.get_mut(id);
                 transfer.purpose = Purpose::Store { owner };
                 transfer.done = 0;
-                self.enqueue_id(id);
+                self.transfers.queue(id);
             }
             Purpose::Store { owner } => self.stored(id, owner),
             Purpose::Table | Purpose::Super | Purpose::Sync => {

@@ -365,14 +365,10 @@ impl<I: Io> Core<I> {
         if self.poison.is_some() || self.sweeps.waiting.first().is_none_or(|first| *first >= below) {
             return;
         }
-        let waiting = std::mem::take(&mut self.sweeps.waiting);
-        let mut still = Vec::with_capacity(waiting.len());
-        for seq in waiting {
-            if seq >= below || !self.start(seq) {
-                still.push(seq);
-            }
-        }
-        self.sweeps.waiting = still;
+        let mut waiting = std::mem::take(&mut self.sweeps.waiting);
+        waiting.retain(|&seq| seq >= below || !self.start(seq));
+        assert!(self.sweeps.waiting.is_empty(), "starting an interval reserves none");
+        self.sweeps.waiting = waiting;
     }
 
     /// Whether the interval left the state `Reserved`.

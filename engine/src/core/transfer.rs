@@ -1,4 +1,7 @@
-//! Operations in flight: what each is for, how far it came, and how pages become transfers.
+//! Operations that exist: what each is for, how far it came, which wait for their turn, and how pages become transfers.
+//!
+//! Invariant: in steady state nothing here allocates. Slots and queues grow to the largest number of operations that
+//! existed at once, which the arena bounds, and lists of checksums are handed on from one operation to the next.
 
 use crate::core::runs::RunId;
 use crate::core::tickets::TicketId;
@@ -6,6 +9,7 @@ use crate::format::Layout;
 use crate::format::layout::Side;
 use crate::id::Run;
 use crate::io::{FrameMut, FrameRef, Op, OpId};
+use std::collections::VecDeque;
 
 /// Neighbouring pages that are neighbours on a volume too: one transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,22 +90,50 @@ impl Transfer {
 }
 
 /// Slots for operations; ids are reused only after the completion was taken.
-#[derive(Default)]
 pub(crate) struct Transfers {
     slots: Vec<Option<Transfer>>,
     free: Vec<u32>,
+    /// Operations to submit: those of the volumes and those of the processor.
+    queues: [VecDeque<OpId>; 2],
+    /// Lists of checksums of operations that are done, each with room for the pages of the largest transfer.
+    spare_digests: Vec<Vec<u64>>,
+    /// Pages of the largest transfer.
+    pages_max: usize,
 }
 
 impl Transfers {
-    pub(crate) fn insert(&mut self, transfer: Transfer) -> OpId {
+    /// Room for transfers of at most `pages_max` pages.
+    pub(crate) fn new(pages_max: usize) -> Transfers {
+        let (slots, free, queues, spare_digests) = Default::default();
+        Transfers { slots, free, queues, spare_digests, pages_max }
+    }
+
+    /// Makes an operation and queues it. `page_bytes` is of no meaning for a piece without pages.
+    pub(crate) fn start(&mut self, purpose: Purpose, piece: Piece, page_bytes: u32) {
+        assert!(piece.run.count as usize <= self.pages_max, "{} pages in one transfer", piece.run.count);
+        let digests = match piece.run.count {
+            0 => Vec::new(),
+            _ => self.spare_digests.pop().unwrap_or_else(|| Vec::with_capacity(self.pages_max)),
+        };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
         let place = &mut self.slots[slot as usize];
         assert!(place.is_none(), "operation slot {slot} is taken");
-        *place = Some(transfer);
-        OpId(u64::from(slot))
+        *place = Some(Transfer { purpose, piece, done: 0, stalls: 0, digests, page_bytes });
+        self.queue(OpId(u64::from(slot)));
+    }
+
+    /// Queues an operation that goes on: a next part of its transfer, or a next purpose.
+    pub(crate) fn queue(&mut self, id: OpId) {
+        let hashes = matches!(self.get_mut(id).purpose, Purpose::Verify { .. } | Purpose::Digest { .. });
+        self.queues[usize::from(hashes)].push_back(id);
+    }
+
+    /// The two queues of operations to submit.
+    pub(crate) fn queues_mut(&mut self) -> &mut [VecDeque<OpId>; 2] {
+        &mut self.queues
     }
 
     pub(crate) fn get_mut(&mut self, id: OpId) -> &mut Transfer {
@@ -117,6 +149,14 @@ impl Transfers {
     /// Every operation, in no particular order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Transfer> {
         self.slots.iter().flatten()
+    }
+
+    /// Takes back the list of checksums of an operation that was removed.
+    pub(crate) fn recycle(&mut self, mut digests: Vec<u64>) {
+        if digests.capacity() > 0 {
+            digests.clear();
+            self.spare_digests.push(digests);
+        }
     }
 
     /// Operations that exist.

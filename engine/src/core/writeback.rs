@@ -59,9 +59,10 @@ impl<I: Io> Core<I> {
 
     /// Starts the write-backs that waited for a commit.
     pub(crate) fn write_back_held(&mut self) {
-        let held: Vec<u64> = self.live.iter().filter(|i| i.state() == State::Held).map(|i| i.seq).collect();
-        for seq in held {
-            self.write_back_now(seq);
+        for index in 0..self.live.len() {
+            if self.live[index].state() == State::Held {
+                self.write_back_now(self.live[index].seq);
+            }
         }
         self.ticket_write_held();
     }
@@ -76,13 +77,14 @@ impl<I: Io> Core<I> {
 
     /// Starts writing a run whose bytes are at `arena`; returns the number of operations.
     pub(crate) fn store(&mut self, owner: Owner, run: Run, arena: u64) -> u32 {
-        let mut found = Vec::new();
-        let side = |page| Some(self.pages.target(&self.layout, run.region, page));
-        pieces(&self.layout, run, arena, self.transfer_bytes, side, |piece| found.push(piece));
-        let started = found.len() as u32;
-        for piece in found {
-            self.enqueue(Purpose::Digest { owner }, piece);
-        }
+        let (layout, pages, transfers) = (&self.layout, &self.pages, &mut self.transfers);
+        let page_bytes = layout.page_bytes(run.region);
+        let side = |page| Some(pages.target(layout, run.region, page));
+        let mut started = 0;
+        pieces(layout, run, arena, self.transfer_bytes, side, |piece| {
+            transfers.start(Purpose::Digest { owner }, piece, page_bytes);
+            started += 1;
+        });
         started
     }
 
@@ -104,6 +106,7 @@ impl<I: Io> Core<I> {
         for (page, &checksum) in (run.first..run.end()).zip(&transfer.digests) {
             self.pages.written(&self.layout, run.region, page, checksum);
         }
+        self.transfers.recycle(transfer.digests);
         match owner {
             Owner::Interval(seq) => {
                 let interval = self.interval_mut(seq);
