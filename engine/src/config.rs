@@ -129,13 +129,15 @@ pub struct Config {
     pub direct_io: DirectIo,
     /// Which backend to use.
     pub backend: Backend,
-    /// Threads that compute page checksums beside the reactor. Default 1.
+    /// Threads that compute page checksums beside the reactor, which computes them alone up to about 10 GB/s. Default:
+    /// one for every four processors, 1 to 4.
     pub checksum_threads: u32,
 }
 
 impl Config {
     /// Defaults for these volumes and a budget.
     pub fn new(volumes: Vec<PathBuf>, host_bytes: u64) -> Config {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Config {
             volumes,
             volume_weights: Vec::new(),
@@ -146,7 +148,7 @@ impl Config {
             transfer_bytes: 1 << 20,
             direct_io: DirectIo::default(),
             backend: Backend::default(),
-            checksum_threads: 1,
+            checksum_threads: (processors as u32 / 4).clamp(1, 4),
         }
     }
 }

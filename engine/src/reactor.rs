@@ -29,6 +29,8 @@ const COMMANDS_MAX: usize = 1024;
 struct State {
     ready: Ready,
     tickets: tickets::Asked,
+    /// The access that the sweep's user waits for.
+    wanted: Option<u64>,
     placed: Option<Result<(), Error>>,
     begun: Option<Result<u64, Error>>,
     committing: bool,
@@ -46,6 +48,7 @@ impl State {
         State {
             ready: Ready::new(),
             tickets: tickets::Asked::default(),
+            wanted: None,
             placed: None,
             begun: None,
             committing: false,
@@ -64,6 +67,15 @@ impl State {
             Some(first) => Err(Error::Poisoned { first: first.clone() }),
             None if self.closed => Err(Error::Closed),
             None => Ok(()),
+        }
+    }
+
+    /// Whether somebody who waits may be waiting for this. Waking one for accesses that are not his costs him more than
+    /// anything else here.
+    fn concerns_waiters(&self, event: &Event) -> bool {
+        match event {
+            Event::Ready { seq, .. } | Event::Failed { seq, .. } => self.wanted == Some(*seq),
+            _ => true,
         }
     }
 
@@ -162,12 +174,14 @@ impl Handle {
                 drop(state);
                 return self.taken(seq, answer);
             }
+            state.wanted = Some(seq);
         }
         let start = Instant::now();
         self.send(Command::Reached { seq });
         let answer = self.wait(|state| state.ready.take(seq))?;
         {
             let mut state = self.lock();
+            state.wanted = None;
             state.waits += 1;
             state.wait_ns += start.elapsed().as_nanos() as u64;
         }
@@ -252,34 +266,43 @@ impl Handle {
 /// Runs `core` until it is told to stop and nothing is in flight.
 pub(crate) fn run<I: Io>(mut core: Core<I>, handle: &Handle, commands: &Receiver<Option<Command>>) {
     let mut stopping = false;
+    let mut told = Stats::default();
     loop {
-        let mut took = false;
+        // Whoever calls from here on has sent something that may be missed below.
+        handle.waker.clear();
+        let mut all_taken = false;
         for _ in 0..COMMANDS_MAX {
             match commands.try_recv() {
                 Ok(Some(command)) => core.command(command),
                 Ok(None) | Err(TryRecvError::Disconnected) => stopping = true,
-                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Empty) => all_taken = true,
             }
-            took = true;
-            if stopping {
+            if all_taken || stopping {
                 break;
             }
         }
         core.step();
-        took |= publish(&mut core, handle);
+        let recalled = publish(&mut core, handle, &mut told);
         if stopping && core.is_idle() {
             return;
         }
-        if !took {
+        if (all_taken || stopping) && !recalled {
             core.park(PARK);
         }
     }
 }
 
-/// Tells users what there is to tell; whether the core was told something too.
-fn publish<I: Io>(core: &mut Core<I>, handle: &Handle) -> bool {
-    let (mut told, mut recalled) = (false, false);
+/// Tells users what happened, if anything did; whether the core was told something too. `told`: the counters that they
+/// know.
+fn publish<I: Io>(core: &mut Core<I>, handle: &Handle, told: &mut Stats) -> bool {
+    let stats = core.stats();
+    if stats == *told && !core.has_events() {
+        return false;
+    }
+    *told = stats;
     let mut state = handle.lock();
+    state.stats = stats;
+    let (mut concerns, mut recalled) = (false, false);
     while let Some(event) = core.next_event() {
         if let Event::Recall { seq } = event {
             // Under the lock: what is found here no user takes any more.
@@ -288,12 +311,11 @@ fn publish<I: Io>(core: &mut Core<I>, handle: &Handle) -> bool {
             recalled = true;
             continue;
         }
+        concerns |= state.concerns_waiters(&event);
         state.take_in(event);
-        told = true;
     }
-    state.stats = core.stats();
     drop(state);
-    if told {
+    if concerns {
         handle.changed.notify_all();
     }
     recalled

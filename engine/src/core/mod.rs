@@ -222,6 +222,11 @@ impl<I: Io> Core<I> {
         self.poll(Some(wait));
     }
 
+    /// Whether there is something to tell users.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The next thing to tell users.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()

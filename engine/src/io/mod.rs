@@ -120,7 +120,8 @@ pub trait Io {
     fn submit(&mut self, id: OpId, op: Op) -> Result<(), Op>;
 
     /// Starts what was submitted and appends what has completed to `out`. With `wait`, sleeps until something
-    /// completes, the waker is called, or the time is over; without, returns at once.
+    /// completes, the waker is called, or the time is over; without, does not sleep. A backend that has much to do may
+    /// hand out completions, and answer the waker, up to a millisecond later, many at a time.
     ///
     /// # Errors
     /// Only when the backend itself is broken; failures of operations are in their completions.

@@ -53,8 +53,10 @@ impl Bed {
         Pool::new(&self.files, Arc::clone(&self.arena), QUEUE_DEPTH, 3, self.waker.clone()).expect("pool")
     }
 
+    /// With limits so low that the thread that polls and the others both get something to hash.
     fn hashing<I: Io>(&self, inner: I, threads: u32) -> WithHashing<I> {
-        WithHashing::new(inner, Arc::clone(&self.arena), threads, self.waker.clone()).expect("threads")
+        let limits = [BLOCK, FRAME_BYTES];
+        WithHashing::with_limits(inner, Arc::clone(&self.arena), threads, self.waker.clone(), limits).expect("threads")
     }
 
     /// Runs the test on every backend that reaches files.

@@ -28,6 +28,16 @@ const WAKE: u64 = u64::MAX;
 /// `user_data` of the cancellation.
 const CANCEL: u64 = u64::MAX - 1;
 
+/// A sleep *gathers* completions while at least this many operations are in the kernel: the drives have enough to do,
+/// and a thread that is woken for each of thousands of completions a second costs more than what it does for them.
+const GATHER_FROM: u32 = 8;
+
+/// Gathering ends when this share of the operations in the kernel has completed, so most of them stay there...
+const GATHER_SHARE: u32 = 4;
+
+/// ...or after this time, which bounds what gathering adds to the latency of a completion or of a call of the waker.
+const GATHER: Duration = Duration::from_micros(500);
+
 /// Largest buffer that the kernel registers.
 const PIECE_BYTES: u64 = 1 << 30;
 
@@ -192,15 +202,32 @@ impl Uring {
         tolerate(unsafe { self.ring.submitter().enter::<()>(new, 0, GETEVENTS, None) })
     }
 
-    /// Like `enter`, and sleeps until a completion, a call of the waker, or the end of `limit`.
-    fn enter_and_sleep(&mut self, limit: Duration) -> io::Result<()> {
+    /// Like `enter`, and sleeps until `count` completions, or the end of `limit`.
+    fn enter_and_sleep(&mut self, count: u32, limit: Duration) -> io::Result<()> {
+        let limit = types::Timespec::from(limit);
+        tolerate(self.ring.submitter().submit_with_args(count as usize, &types::SubmitArgs::new().timespec(&limit)))
+    }
+
+    /// Sleeps without being parked, so that calls of the waker cost their callers no system call, and wait.
+    fn gather(&mut self, limit: Duration, out: &mut Vec<Completion>) -> io::Result<()> {
+        self.enter_and_sleep(self.in_kernel / GATHER_SHARE, limit.min(GATHER))?;
+        self.reap(out);
+        Ok(())
+    }
+
+    /// Sleeps until a completion, a call of the waker, or the end of `limit`.
+    fn sleep(&mut self, limit: Duration) -> io::Result<()> {
+        if !self.waker.park() {
+            return self.enter();
+        }
         if !self.armed {
             let read = opcode::Read::new(types::Fd(self.waker.descriptor()), self.wake_count.cast(), 8).build();
             self.push(&read.user_data(WAKE));
             self.armed = true;
         }
-        let limit = types::Timespec::from(limit);
-        tolerate(self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&limit)))
+        let slept = self.enter_and_sleep(1, limit);
+        self.waker.unpark();
+        slept
     }
 
     /// Cancels what can be cancelled and waits for the rest.
@@ -233,15 +260,18 @@ impl Io for Uring {
         let before = out.len();
         self.push_pending();
         self.reap(out);
-        match wait {
-            Some(limit) if out.len() == before && self.waker.park() => {
-                let slept = self.enter_and_sleep(limit);
-                self.waker.unpark();
-                slept?;
-            }
-            _ => self.enter()?,
+        let Some(limit) = wait.filter(|_| out.len() == before) else {
+            self.enter()?;
+            self.reap(out);
+            return Ok(());
+        };
+        if self.in_kernel >= GATHER_FROM && !self.waker.is_called() {
+            self.gather(limit, out)?;
         }
-        self.reap(out);
+        if out.len() == before {
+            self.sleep(limit)?;
+            self.reap(out);
+        }
         Ok(())
     }
 

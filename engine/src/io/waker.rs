@@ -47,6 +47,16 @@ impl Waker {
         }
     }
 
+    /// Forgets calls made so far; for the sleeper, who looks at its queues after this.
+    pub(crate) fn clear(&self) {
+        self.shared.state.store(RUNNING, Ordering::SeqCst);
+    }
+
+    /// Whether there was a call since the sleeper last ran out of reasons to run. For the sleeper.
+    pub(super) fn is_called(&self) -> bool {
+        self.shared.state.load(Ordering::SeqCst) == CALLED
+    }
+
     /// Declares the sleeper about to sleep. False: it was called since, and must not sleep.
     pub(super) fn park(&self) -> bool {
         let parked = self.shared.state.compare_exchange(RUNNING, PARKED, Ordering::SeqCst, Ordering::SeqCst).is_ok();

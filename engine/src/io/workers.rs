@@ -106,6 +106,11 @@ impl Workers {
         Ok(())
     }
 
+    /// Operations inside.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
     /// Whether `collect` would find something.
     pub(super) fn any_done(&self) -> bool {
         !self.done.is_empty()
