@@ -2,6 +2,7 @@
 
 use mt_engine::plan::{Shape, plan};
 use mt_engine::*;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -196,4 +197,40 @@ fn a_sweep_goes_on_behind_pages_that_do_not_read() {
     }
     sweep.finish().expect("finish");
     assert_eq!(corrupt, [3, 17, 18, 40]);
+}
+
+/// Fills a range of a file with bytes that are no page's.
+fn scribble(range: &FileRange) {
+    let file = std::fs::OpenOptions::new().write(true).open(&range.path).expect("the volume's file");
+    file.write_all_at(&vec![0xa5; range.bytes as usize], range.offset).expect("write");
+}
+
+#[test]
+fn spare_extents_are_nobodys_and_committed_ones_are_the_commit() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (volumes, host_bytes) = ([dir.path().to_path_buf()], 512 << 10);
+    let plan = make_plan(&schedule(4), host_bytes, true, &Residency::default());
+    let engine = Engine::create(config(dir.path(), host_bytes, Backend::Auto), &regions()).expect("create");
+    engine.place(&plan.exit, &plan.spilled).expect("place");
+    for step in 1..=2u8 {
+        sweep(&engine, &plan, 4, 5, Some(&[step]));
+    }
+    engine.close().expect("close");
+
+    let found = extents(&volumes, "state").expect("a checkpointed region");
+    let bytes = |ranges: &[FileRange]| ranges.iter().map(|r| r.bytes).sum::<u64>();
+    assert_eq!(bytes(&found.committed), u64::from(PAGES * PAGE_BYTES));
+    assert_eq!(bytes(&found.spare), u64::from(PAGES * PAGE_BYTES));
+    assert!(matches!(extents(&volumes, "notes"), Err(Error::Config { .. })), "scratch has no committed extents");
+
+    found.spare.iter().for_each(scribble);
+    let open = || Engine::open(config(dir.path(), 2 << 20, Backend::Auto)).expect("open");
+    let streamed = Residency { fixed: true, ..Residency::default() };
+    assert!(state(&open(), &streamed) == expected(2, 5), "nothing that is committed was touched");
+
+    scribble(&FileRange { bytes: 4096, ..found.committed[0].clone() });
+    let (engine, plan) = (open(), make_plan(&schedule(4), 512 << 10, true, &streamed));
+    let sweep = engine.sweep(&plan, None).expect("sweep");
+    let first = sweep.host_mut(run(STATE, 0, 4)).map(|_| ());
+    assert!(matches!(first, Err(Error::Corrupt { page: 0, .. })), "{first:?}");
 }
