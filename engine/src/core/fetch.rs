@@ -1,4 +1,5 @@
-//! Disk to RAM: an interval's pages are read, checked against their checksums, and published.
+//! Disk to RAM: pages of an interval or a ticket are read and checked against their checksums. Intervals are published
+//! here, tickets in `tickets`.
 
 use super::{Core, Event};
 use crate::canary::{Canary, planted};
@@ -122,9 +123,6 @@ impl<I: Io> Core<I> {
         }
         if released {
             return self.free(seq);
-        }
-        if error.is_none() && self.goes_back(seq) {
-            return;
         }
         match error {
             Some(error) => {

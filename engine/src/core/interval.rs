@@ -7,8 +7,7 @@
 //!     +----------+-> Failed +------> Free (unchanged)
 //! ```
 //!
-//! An interval that no user has taken goes back from `Fetching` or `Ready` to `Reserved` when it is recalled for a
-//! ticket.
+//! An interval that no user has taken goes back from `Ready` to `Reserved` when it is recalled for a ticket.
 //!
 //! Legal transitions are in one table; any other is a bug of the core and panics with the interval's number.
 
@@ -43,7 +42,7 @@ impl State {
         matches!(
             (self, next),
             (Reserved, Fetching | Ready | Failed | Free)
-                | (Fetching, Ready | Failed | Free | Reserved)
+                | (Fetching, Ready | Failed | Free)
                 | (Ready, Held | Writing | Free | Reserved)
                 | (Failed, Free)
                 | (Held, Writing | Free)

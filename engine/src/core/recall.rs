@@ -2,9 +2,10 @@
 //!
 //! Readers share pages, writers have them alone. An interval or a ticket that was only asked for stands in nobody's way.
 //! An interval that was fetched ahead, and that its user has neither taken nor asked for, would be in the way until the
-//! sweep comes to it, which may be never while the same user waits for the ticket: so it is *recalled*. If it is still
-//! being read it is not published; if it was published the reactor is asked to take it back, which fails if the user
-//! was faster. A recalled interval is reserved again, keeps its place, and starts anew after the ticket.
+//! sweep comes to it, which may be never while the same user waits for the ticket: so it is *recalled*. Once it is
+//! published the reactor is asked to take it back, which fails if the user was faster; one that is still being read is
+//! recalled in the same step in which it is published, before any user sees it. A recalled interval is reserved again,
+//! keeps its place, and starts anew after the ticket.
 //!
 //! Invariant: intervals are recalled only for a ticket that nothing else keeps waiting, and that ticket keeps others off
 //! its pages until it starts or a recall fails. So each recall makes progress, and none is repeated for nothing.
@@ -44,7 +45,7 @@ impl<I: Io> Core<I> {
         }
         let frames = &self.tickets.frames;
         let has_place = match (home, frames.find(run)) {
-            (Some((_, home)), _) => !home.loading && !(mode.writes() && home.flushing > 0),
+            (Some((_, home)), _) => !home.loading && (home.flushing == 0 || !mode.writes()),
             // Who loads the copy reads, as this one does, and leaves it loaded.
             (None, Some(frame)) => frames.get(frame).loaded,
             (None, None) => frames.has_room(self.layout.run_bytes(run)),
@@ -71,7 +72,7 @@ impl<I: Io> Core<I> {
         ahead && interval.recall != Recall::Taken && matches!(interval.state(), State::Fetching | State::Ready)
     }
 
-    /// Takes back what is in the way of a ticket. Those that are being read come back by themselves.
+    /// Takes back what is in the way of a ticket. What is still being read follows when it is there.
     pub(crate) fn recall(&mut self, id: TicketId) {
         let ticket = self.tickets.get_mut(id);
         if ticket.state() == TicketState::Waiting {
@@ -101,27 +102,10 @@ impl<I: Io> Core<I> {
         assert_eq!(interval.recall, Recall::Asked, "interval {seq} was not recalled");
         if taken {
             interval.recall = Recall::Taken;
-        } else {
-            self.reserve_again(seq);
+            return;
         }
-    }
-
-    /// Whether an interval that would be ready now goes back, since a ticket waits for its pages.
-    pub(crate) fn goes_back(&mut self, seq: u64) -> bool {
-        let interval = self.interval_mut(seq);
-        let (id, mode, ahead) = (interval.run, interval.mode, interval.state() == State::Fetching);
-        let wanted = seq < self.sweeps.cursor();
-        let goes = ahead && !wanted && self.tickets.exclude(self.runs.get(id).run, mode.writes());
-        if goes {
-            self.reserve_again(seq);
-        }
-        goes
-    }
-
-    fn reserve_again(&mut self, seq: u64) {
-        let interval = self.interval_mut(seq);
-        interval.become_state(State::Reserved);
         interval.recall = Recall::No;
+        interval.become_state(State::Reserved);
         self.sweeps.wait_again(seq);
     }
 }

@@ -423,8 +423,8 @@ impl World {
                     self.users[user].push(asked);
                 } else if quiet || self.draw.below(4) == 0 {
                     self.users[user].pop();
-                    // While one has pages they do not change; those of a write that wrote nothing are unspecified.
-                    if last.mode.reads() || last.wrote {
+                    // While one has pages nobody else changes them.
+                    if last.wrote || !writes {
                         self.pages.check(&self.arena, last.run, offset);
                     }
                     self.pages.leave(last.run, writes);
@@ -458,6 +458,10 @@ impl World {
                 let wrote = asked.mode.writes() && self.draw.below(5) > 0;
                 if wrote {
                     self.pages.write(&self.arena, asked.run, offset);
+                } else if asked.mode.writes() && offset >= self.plan.placed_bytes {
+                    // What is scribbled into a copy and then discarded nobody sees.
+                    let mut frame = FrameMut::new(offset, asked.run.count * PAGE_BYTES);
+                    self.arena.slice_mut(&mut frame).fill(0xab);
                 }
                 let used = self.users[user].last_mut().expect("just looked at");
                 (used.offset, used.wrote) = (Some(offset), wrote);

@@ -1,4 +1,4 @@
-//! RAM to disk: released intervals with changed bytes, and placed runs at a commit.
+//! RAM to disk: released intervals with changed bytes, placed runs at a commit, and what `tickets` has to write.
 
 use super::Core;
 use crate::canary::{Canary, planted};

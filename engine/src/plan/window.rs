@@ -21,6 +21,9 @@
 //! at most one of the spans skips, it skips fewer than L bytes, and all of them take less than S + L <= W bytes. So i
 //! gets its span. The argument never uses where in the ring the first span begins, so it holds in every sweep of a
 //! cyclic schedule, with all intervals of the sweep before released; and a larger ring than planned is as good.
+//!
+//! Tickets take no part of the ring. One that is held keeps intervals off its pages, as its user decides; one that is
+//! not held never does for long (see the core's `recall`).
 
 use super::place::Placement;
 use super::types::{Interval, Place, Shape};
