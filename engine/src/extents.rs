@@ -36,7 +36,7 @@ pub struct Extents {
 /// # Errors
 /// As [`Engine::open`](crate::Engine::open); `Config` when the store has no checkpointed region of this name.
 pub fn extents(volumes: &[PathBuf], region: &str) -> Result<Extents, Error> {
-    let Store { locks: _locks, files, regions, layout, table, .. } = Store::open(&Config::new(volumes.to_vec(), 0))?;
+    let Store { claim: _claim, files, regions, layout, table, .. } = Store::open(&Config::new(volumes.to_vec(), 0))?;
     let checkpointed = |r: &crate::RegionSpec| r.name == region && r.kind == crate::Kind::Checkpointed;
     let Some(index) = regions.iter().position(checkpointed) else {
         return Err(Error::Config {

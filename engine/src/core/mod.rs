@@ -315,7 +315,9 @@ impl<I: Io> Core<I> {
             Ok(moved) => moved,
             Err(e) if transfer.purpose != Purpose::Sync && is_retryable(&e) => 0,
             Err(_) if planted(Canary::FailedIsDone) => transfer.piece.bytes - transfer.done,
-            Err(_) if transfer.purpose == Purpose::Sync && planted(Canary::SyncAgain) => return self.transfers.queue(id),
+            Err(_) if transfer.purpose == Purpose::Sync && planted(Canary::SyncAgain) => {
+                return self.transfers.queue(id);
+            }
             Err(e) => return self.failed(id, e),
         };
         if transfer.purpose == Purpose::Sync {

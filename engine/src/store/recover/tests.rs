@@ -153,11 +153,16 @@ fn a_slot_that_does_not_read_is_an_error_and_never_an_older_commit() {
 fn a_newer_version_counts_where_no_copy_is_known() {
     let (bytes, _) = image(4);
     let slot = Superblock::slot(3);
-    let version_at = |copy| Layout::superblock_offset(slot, copy) as usize + 8;
+    let raise = |image: &mut [u8], copy| {
+        let block = &mut image[Layout::superblock_offset(slot, copy) as usize..][..BLOCK as usize];
+        block[8] = 9;
+        let (record, sum) = block.split_at_mut(BLOCK as usize - 8);
+        sum.copy_from_slice(&page_checksum(record).to_le_bytes());
+    };
     let mut one = bytes;
-    one[version_at(0)] = 9;
+    raise(&mut one, 0);
     assert_eq!(opened(&Image::new(one.clone())).expect("the copy is there"), Some(3));
-    one[version_at(1)] = 9;
+    raise(&mut one, 1);
     assert!(matches!(opened(&Image::new(one)), Err(Error::Format { found: 9, .. })));
 }
 
