@@ -171,7 +171,7 @@ impl Live {
     }
 
     /// The next line; None at the end.
-    pub fn next(&mut self) -> Option<Value> {
+    pub fn event(&mut self) -> Option<Value> {
         let mut text = String::new();
         // A killed process may have torn its last line.
         self.lines.read_line(&mut text).ok().filter(|_| text.ends_with('\n'))?;
@@ -182,7 +182,7 @@ impl Live {
     /// Waits for an event, which must come, and gives it.
     pub fn until(&mut self, event: &str, is: impl Fn(&Value) -> bool) -> Value {
         loop {
-            match self.next() {
+            match self.event() {
                 Some(value) if value["event"] == event && is(&value) => return value,
                 Some(_) => {}
                 None => panic!("it ended without the event {event}: {}", self.line),
@@ -207,7 +207,7 @@ impl Live {
 
     /// Waits for its end.
     pub fn finish(mut self) -> Finished {
-        while self.next().is_some() {}
+        while self.event().is_some() {}
         let mut err = String::new();
         self.child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("text");
         let code = self.child.wait().expect("the child ends").code();

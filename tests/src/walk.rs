@@ -114,10 +114,12 @@ impl Walk {
         for node in &plan.schedule.nodes {
             match node {
                 Node::Access(access) => {
-                    let now = self.unit(access.run);
-                    if leases.is_empty() && now.is_some() && now != unit {
-                        unit = now;
-                        boundary(&format!("{half} of unit {}", now.expect("it was just looked at")));
+                    if let Some(now) = self.unit(access.run)
+                        && leases.is_empty()
+                        && unit != Some(now)
+                    {
+                        unit = Some(now);
+                        boundary(&format!("{half} of unit {now}"));
                     }
                     let run = access.run;
                     let is_scratch = kind(access) == Kind::Scratch;
