@@ -65,6 +65,7 @@ pub use describe::{Description, Volume, describe};
 pub use engine::{Engine, Identity, Sweep, Ticket, VolumeLedger, record_bytes};
 pub use error::{Error, PlanError};
 pub use extents::{Extents, FileRange, extents};
+pub use format::checksum::page_checksum;
 pub use id::{CommitId, DeviceId, Mode, RegionId, Run, Tier};
 pub use lease::{HostLease, HostLeaseMut};
 pub use plan::{Budget, Plan, Prediction, Residency};

@@ -3,7 +3,8 @@
 
 use twox_hash::XxHash3_64;
 
-/// Checksum of the whole slice. The SIMD path is picked at run time; the value does not depend on it.
+/// The checksum that the store keeps of a page: XXH3-64 of the whole slice with seed 0. The SIMD path is picked at run
+/// time; the value does not depend on it.
 pub fn page_checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
