@@ -23,8 +23,9 @@ pub(crate) fn meta_bytes(layout: &Layout) -> u64 {
     layout.table_room + BLOCK
 }
 
-/// Placed runs flushed at the same time; bounds the operations that exist at once.
-const FLUSHES_MAX: usize = 8;
+/// Operations from which on no further placed run is flushed: enough to keep the drives busy whatever the runs' sizes,
+/// and few enough to bound what exists at once.
+const OPERATIONS_MAX: usize = 128;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -183,7 +184,7 @@ impl<I: Io> Core<I> {
         let runs = &self.runs;
         let is_flushing = |id: &RunId| runs.get(*id).home.is_some_and(|home| home.flushing > 0);
         self.commit.flushing.retain(is_flushing);
-        while self.commit.flushing.len() < FLUSHES_MAX
+        while (self.commit.flushing.is_empty() || self.transfers.len() < OPERATIONS_MAX)
             && let Some(id) = self.commit.to_flush.pop_front()
         {
             self.flush(id);
