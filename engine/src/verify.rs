@@ -44,8 +44,8 @@ pub struct Verified {
 }
 
 impl Engine {
-    /// Reads every page of every region but scratch, as many transfers at a time as the arena holds. `progress` gets the
-    /// pages done and all pages. For an engine that was just opened: nothing is placed.
+    /// Reads every page of every region but scratch, as many transfers at a time as the arena holds. `progress` gets
+    /// the pages done and all pages. For an engine that was just opened: nothing is placed.
     ///
     /// # Errors
     /// `Misuse` or `Config` where runs are placed or a sweep goes on. Pages that do not read are no error here.

@@ -198,8 +198,8 @@ fn a_process_killed_at_any_moment_leaves_a_whole_commit() {
     for round in 0..rounds(24) {
         let (room, walk, store) = &rooms[round % 2];
         let mut committer = Committer::start(store, room, "run", held[round % 2]);
-        // In some rounds from the start of the process on, which finds what the round before has left; in most from some
-        // step on.
+        // In some rounds from the start of the process on, which finds what the round before has left; in most from
+        // some step on.
         for _ in 0..random.below(4) {
             while committer.line().is_some_and(|place| place != "end") {}
         }

@@ -45,8 +45,8 @@ pub enum Error {
         /// The operating system's answer.
         source: std::io::Error,
     },
-    /// The store failed. Exit code 4; 2 for a store in use, of a newer format, or asked for I/O that the machine lacks; 3
-    /// for a volume that is too small.
+    /// The store failed. Exit code 4; 2 for a store in use, of a newer format, or asked for I/O that the machine lacks;
+    /// 3 for a volume that is too small.
     #[error(transparent)]
     Engine(#[from] mt_engine::Error),
     /// A number that is not finite, or a weight too large for the state layout. Exit code 5.

@@ -123,8 +123,8 @@ impl Superblock {
         block[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Reads one block. The checksum comes first, and lies where it does in every version: a version that is damage is not
-    /// taken for a newer one.
+    /// Reads one block. The checksum comes first, and lies where it does in every version: a version that is damage is
+    /// not taken for a newer one.
     pub(crate) fn decode(block: &[u8]) -> Result<Superblock, Reject> {
         assert_eq!(block.len() as u64, BLOCK, "a superblock is one block");
         let record: Record = bytemuck::pod_read_unaligned(&block[..RECORD_BYTES]);

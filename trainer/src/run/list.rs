@@ -71,8 +71,8 @@ fn is_own_store(folder: &RunFolder, stores: &[PathBuf]) -> Result<bool> {
         Ok(description) => store::check_identity(&description, stores, record.as_ref()).map(|()| true),
         Err(EngineError::NoStore { .. } | EngineError::NoCommit { .. }) => Ok(true),
         Err(error @ (EngineError::Locked { .. } | EngineError::Format { .. })) => Err(error.into()),
-        // It does not say whose it is. A run that has made a store has damaged it or has had it damaged; one that has not
-        // met somebody else's file.
+        // It does not say whose it is. A run that has made a store finds it damaged; one that has not made any has met
+        // somebody else's file.
         Err(_) => Ok(record.is_some()),
     }
 }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Trains: makes the run folder, imports, runs all steps or stops, commits.
 ///
-/// A run that ends before its first step because it is refused (exit codes 2 and 3), or because the disk is full, leaves
-/// nothing behind.
+/// A run that ends before its first step because it is refused (exit codes 2 and 3), or because the disk is full,
+/// leaves nothing behind.
 ///
 /// # Errors
 /// Input that cannot be used, budgets that do not hold the run, I/O, numbers that are not finite.
