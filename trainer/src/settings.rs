@@ -317,8 +317,11 @@ mod tests {
     #[test]
     fn settings_that_came_later_may_be_missing_in_a_file() {
         let text = toml::to_string(&settings()).unwrap();
-        let older: String =
-            text.lines().filter(|line| !line.starts_with("io =") && !line.starts_with("direct-io =")).map(|line| format!("{line}\n")).collect();
+        let older: String = text
+            .lines()
+            .filter(|line| !line.starts_with("io =") && !line.starts_with("direct-io ="))
+            .map(|line| format!("{line}\n"))
+            .collect();
         let read = toml::from_str::<Settings>(&older).unwrap();
         assert_eq!((read.direct_io, read.io), (DirectIo::Preferred, Backend::Auto));
         let error = toml::from_str::<Settings>(&text.replace("\"pool\"", "\"puddle\"")).unwrap_err().to_string();
