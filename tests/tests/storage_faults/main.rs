@@ -1,9 +1,10 @@
-//! Storage that fails or is not what it should be, with real processes on real file systems: cases D01 to D04 of the
-//! fault list. Runs that are killed are in `crashes.rs`.
+//! Storage that fails or is not what it should be, with real processes on real file systems: cases D01 to D05 of the
+//! fault list. Runs that are killed are in `crashes.rs`, those that are stopped in `stops.rs`.
 //!
 //! | module | kind of fault |
 //! | --- | --- |
 //! | `full_disk` | D01: no space at the start, during a run, for an export; a device that runs out of blocks |
+//! | `power_loss` | D05: a file system that forgets what was not synced |
 //! | `read_only` | D01: a file system that turns read-only under a run, or is read-only from the start |
 //! | `file_systems` | D02: without direct I/O, in RAM, with large sectors |
 //! | `uring` | D03: io_uring forbidden or hidden, little lockable memory |
@@ -12,6 +13,7 @@
 mod file_systems;
 mod full_disk;
 mod memory_group;
+mod power_loss;
 mod read_only;
 mod uring;
 
