@@ -129,6 +129,9 @@ pub struct Config {
     pub direct_io: DirectIo,
     /// Which backend to use.
     pub backend: Backend,
+    /// For reading alone: nothing on the volumes is changed, and where their directories cannot be written, no lock is
+    /// taken. Writing to such an engine fails.
+    pub read_only: bool,
     /// Threads that compute page checksums beside the reactor, which computes them alone up to about 10 GB/s. Default:
     /// one for every four processors, 1 to 4.
     pub checksum_threads: u32,
@@ -148,6 +151,7 @@ impl Config {
             transfer_bytes: 1 << 20,
             direct_io: DirectIo::default(),
             backend: Backend::default(),
+            read_only: false,
             checksum_threads: (processors as u32 / 4).clamp(1, 4),
         }
     }

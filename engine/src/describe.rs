@@ -6,8 +6,11 @@ use crate::engine::Identity;
 use crate::error::Error;
 use crate::id::CommitId;
 use crate::io::file::VolumeFile;
+use crate::lock::holder;
 use crate::store::Store;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 /// A volume as the system sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,13 +38,29 @@ pub struct Description {
     pub volumes: Vec<Volume>,
 }
 
-/// Describes the store on these volumes.
+/// How often a store whose owner is committing is read again, and after how long.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Describes the store on these volumes. Takes no lock and changes nothing, so that it is in nobody's way, and works on a
+/// store that its owner works on.
 ///
 /// # Errors
-/// As [`Engine::open`](crate::Engine::open): `NoStore`, `NoCommit`, `Locked`, `Damaged`, `Format`, `ForeignVolume`,
-/// `Io`.
+/// As [`Engine::open`](crate::Engine::open), but for `Locked`: `NoStore`, `NoCommit`, `Damaged`, `Format`,
+/// `ForeignVolume`, `Io`.
 pub fn describe(volumes: &[PathBuf]) -> Result<Description, Error> {
-    let store = Store::open(&Config::new(volumes.to_vec(), 0))?;
+    let config = Config { read_only: true, ..Config::new(volumes.to_vec(), 0) };
+    let mut attempt = 1;
+    let store = loop {
+        match Store::peek(&config) {
+            // Two commits of an owner within this reading replace what the first superblock led to.
+            Err(Error::Damaged { .. }) if attempt < ATTEMPTS && volumes.iter().any(|dir| holder(dir).is_some()) => {
+                attempt += 1;
+                thread::sleep(PAUSE);
+            }
+            other => break other?,
+        }
+    };
     let identity = Identity::of(&store.superblock);
     let volume = |file: &VolumeFile| {
         let path = file.dir().to_path_buf();

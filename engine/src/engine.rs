@@ -97,7 +97,9 @@ impl Engine {
     /// `NoStore`, `NoCommit`, `Locked`, `Damaged`, `Format`, `ForeignVolume`, `Config`, `DirectIo`, `Uring`, `Io`.
     pub fn open(config: Config) -> Result<Engine, Error> {
         let store = Store::open(&config)?;
-        store.take_over()?;
+        if !config.read_only {
+            store.take_over()?;
+        }
         Engine::start(config, store)
     }
 

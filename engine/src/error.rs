@@ -185,6 +185,9 @@ pub enum PlanError {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Error::Io { doing, path, offset: 0, bytes: 0, source } => {
+                write!(f, "{}: {doing} failed: {source}", path.display())
+            }
             Error::Io { doing, path, offset, bytes, source } => {
                 write!(f, "{}: {doing} of {bytes} bytes at offset {offset} failed: {source}", path.display())
             }

@@ -69,6 +69,42 @@ impl Drop for Lock {
     }
 }
 
+impl Lock {
+    /// As [`Lock::take`], for reading alone: None where nothing can be written, so that no lock can be taken.
+    ///
+    /// # Errors
+    /// As [`Lock::take`].
+    pub fn take_to_read(dir: &Path) -> Result<Option<Lock>, Error> {
+        match Lock::take(dir) {
+            Err(Error::Io { source, .. }) if is_denied(&source) => match holder(dir) {
+                Some(pid) => Err(Error::Locked { path: dir.to_path_buf(), pid }),
+                None => Ok(None),
+            },
+            other => other.map(Some),
+        }
+    }
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// The process that holds the lock of the volume in `dir`, found without taking it: asking by taking would refuse an owner
+/// who comes at that moment. None where the system does not tell.
+pub fn holder(dir: &Path) -> Option<u32> {
+    let mut file = File::open(dir.join("lock")).ok()?;
+    let inode = format!(":{}", file.metadata().ok()?.ino());
+    let pid = owner(&mut file);
+    // "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"
+    let held = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(1) == Some(&"FLOCK")
+            && fields.get(4).and_then(|held| held.parse().ok()) == Some(pid)
+            && fields.get(5).is_some_and(|place| place.ends_with(&inode))
+    };
+    fs::read_to_string("/proc/locks").ok()?.lines().any(held).then_some(pid)
+}
+
 /// The process id in the file, 0 if there is none yet.
 fn owner(file: &mut File) -> u32 {
     let mut text = String::new();
@@ -93,7 +129,7 @@ fn leads_to(path: &Path, file: &File) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::Lock;
+    use super::{Lock, holder};
     use crate::error::Error;
 
     #[test]
@@ -107,8 +143,11 @@ mod tests {
             }
             other => panic!("expected Locked, got {other:?}"),
         }
+        assert_eq!(holder(dir.path()), Some(std::process::id()));
         drop(lock);
         assert!(!dir.path().join("lock").exists());
+        std::fs::write(dir.path().join("lock"), format!("{}\n", std::process::id())).expect("write");
+        assert_eq!(holder(dir.path()), None, "a file alone is no lock");
         Lock::take(dir.path()).expect("free again");
     }
 

@@ -60,8 +60,20 @@ impl VolumeFile {
     /// # Errors
     /// `Error::NoStore` when there is none; `Error::DirectIo` where direct I/O is required and refused; `Error::Io`.
     pub fn open(dir: &Path, name: &str, direct: DirectIo) -> Result<VolumeFile, Error> {
+        VolumeFile::open_as(dir, name, direct, true)
+    }
+
+    /// As [`VolumeFile::open`], for reading alone.
+    ///
+    /// # Errors
+    /// As [`VolumeFile::open`].
+    pub fn open_to_read(dir: &Path, name: &str, direct: DirectIo) -> Result<VolumeFile, Error> {
+        VolumeFile::open_as(dir, name, direct, false)
+    }
+
+    fn open_as(dir: &Path, name: &str, direct: DirectIo, write: bool) -> Result<VolumeFile, Error> {
         let path = dir.join(name);
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| match e.kind() {
+        let file = OpenOptions::new().read(true).write(write).open(&path).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => Error::NoStore { path: dir.to_path_buf() },
             _ => failed("opening", &path, 0, 0, e),
         })?;

@@ -26,6 +26,12 @@ impl Claim {
         Ok(())
     }
 
+    /// Locks a directory for reading, where a lock can be had at all.
+    pub(crate) fn lock_to_read(&mut self, dir: &Path) -> Result<(), Error> {
+        self.locks.extend(Lock::take_to_read(dir)?);
+        Ok(())
+    }
+
     /// Makes a directory with all its parents, as far as they are missing, and makes their names durable.
     pub(crate) fn make(&mut self, dir: &Path) -> Result<(), Error> {
         let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();

@@ -53,7 +53,7 @@ impl Store {
         for dir in dirs {
             claim.lock(dir)?;
         }
-        let found = dirs.iter().map(|dir| look(dir)).collect::<Result<Vec<_>, _>>()?;
+        let found = dirs.iter().map(|dir| look(dir, false)).collect::<Result<Vec<_>, _>>()?;
         for dir in volumes::leftovers(dirs, &found)? {
             remove_file(dir)?;
         }
@@ -93,6 +93,24 @@ impl Store {
 
     /// Opens a store at its last commit. The directories may come in any order. Changes nothing.
     pub(crate) fn open(config: &Config) -> Result<Store, Error> {
+        Store::check_dirs(config)?;
+        let mut claim = Claim::default();
+        for dir in &config.volumes {
+            match config.read_only {
+                true => claim.lock_to_read(dir)?,
+                false => claim.lock(dir)?,
+            }
+        }
+        Store::read(config, claim)
+    }
+
+    /// What a store holds now, without a lock: its owner may be at work. Records that are being replaced may not check.
+    pub(crate) fn peek(config: &Config) -> Result<Store, Error> {
+        Store::check_dirs(config)?;
+        Store::read(config, Claim::default())
+    }
+
+    fn check_dirs(config: &Config) -> Result<(), Error> {
         let dirs = &config.volumes;
         if dirs.is_empty() {
             return Err(Error::Config { what: "volumes: expected at least one, found none".into() });
@@ -100,14 +118,14 @@ impl Store {
         if let Some(dir) = dirs.iter().find(|dir| !dir.is_dir()) {
             return Err(Error::NoStore { path: dir.clone() });
         }
-        volumes::check_distinct(dirs)?;
-        let mut claim = Claim::default();
-        for dir in dirs {
-            claim.lock(dir)?;
-        }
-        let found = dirs.iter().map(|dir| look(dir)).collect::<Result<Vec<_>, _>>()?;
+        volumes::check_distinct(dirs)
+    }
+
+    fn read(config: &Config, claim: Claim) -> Result<Store, Error> {
+        let (dirs, is_read) = (&config.volumes, config.read_only);
+        let found = dirs.iter().map(|dir| look(dir, is_read)).collect::<Result<Vec<_>, _>>()?;
         let (order, superblock) = volumes::arrange(dirs, &found)?;
-        let open = |index: &usize| VolumeFile::open(&dirs[*index], FILE_NAME, config.direct_io);
+        let open = |index: &usize| open_file(&dirs[*index], config.direct_io, is_read);
         let files = order.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let recover::Recovered { regions, layout, table, note } = recover::recover(&files[0], &superblock)?;
         for (file, volume) in files.iter().zip(0..) {
@@ -217,8 +235,15 @@ pub(crate) fn blank(layout: &Layout, regions: &[RegionSpec], uuid: [u8; 16]) -> 
     }
 }
 
-fn look(dir: &Path) -> Result<Found, Error> {
-    match VolumeFile::open(dir, FILE_NAME, DirectIo::Preferred) {
+fn open_file(dir: &Path, direct: DirectIo, read_only: bool) -> Result<VolumeFile, Error> {
+    match read_only {
+        true => VolumeFile::open_to_read(dir, FILE_NAME, direct),
+        false => VolumeFile::open(dir, FILE_NAME, direct),
+    }
+}
+
+fn look(dir: &Path, read_only: bool) -> Result<Found, Error> {
+    match open_file(dir, DirectIo::Preferred, read_only) {
         Ok(file) => recover::look(&file),
         Err(Error::NoStore { .. }) => Ok(Found::Nothing),
         Err(error) => Err(error),
