@@ -11,7 +11,7 @@ use std::hint::black_box;
 const TOKENS: usize = 1024;
 
 fn cpu() -> Cpu {
-    Cpu::new(std::thread::available_parallelism().map_or(1, usize::from))
+    Cpu::new(std::thread::available_parallelism().map_or(1, usize::from)).expect("threads start")
 }
 
 /// Seeded values in -0.5..0.5.

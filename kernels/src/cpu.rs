@@ -1,10 +1,13 @@
 //! The processor: a pool of threads that every kernel takes as its first argument.
 
 use crate::simd::Detected;
+use std::io;
+use std::sync::Arc;
 
-/// Threads and detected instruction sets.
+/// Threads and detected instruction sets. Clones share the threads.
+#[derive(Clone)]
 pub struct Cpu {
-    pool: rayon::ThreadPool,
+    pool: Arc<rayon::ThreadPool>,
     threads: usize,
     level: Detected,
 }
@@ -12,21 +15,21 @@ pub struct Cpu {
 impl Cpu {
     /// A pool of `threads` threads (at least 1).
     ///
-    /// # Panics
-    /// If the operating system refuses to start a thread.
-    pub fn new(threads: usize) -> Cpu {
+    /// # Errors
+    /// The operating system refuses to start a thread.
+    pub fn new(threads: usize) -> io::Result<Cpu> {
         Cpu::with_level(threads, Detected::best())
     }
 
     /// A pool that uses a chosen instruction set.
-    pub(crate) fn with_level(threads: usize, level: Detected) -> Cpu {
+    pub(crate) fn with_level(threads: usize, level: Detected) -> io::Result<Cpu> {
         let threads = threads.max(1);
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("compute-{i}"))
             .build()
-            .expect("the operating system starts the compute threads");
-        Cpu { pool, threads, level }
+            .map_err(io::Error::other)?;
+        Ok(Cpu { pool: Arc::new(pool), threads, level })
     }
 
     /// Number of threads.

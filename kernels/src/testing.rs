@@ -60,8 +60,8 @@ pub(crate) fn same(what: &str, a: &[f32], b: &[f32]) {
 
 /// Every instruction set with one thread, then 2, 3 and 4 threads with the best.
 pub(crate) fn processors() -> Vec<Cpu> {
-    let levels = Level::all().into_iter().map(|level| Cpu::with_level(1, Detected::at_most(level)));
-    levels.chain([2, 3, 4].map(Cpu::new)).collect()
+    let levels = Level::all().into_iter().map(|level| Cpu::with_level(1, Detected::at_most(level)).unwrap());
+    levels.chain([2, 3, 4].map(|threads| Cpu::new(threads).unwrap())).collect()
 }
 
 /// Runs `f` on all of [`processors`]; all results must have the bits of the first, which is returned.

@@ -129,7 +129,7 @@ impl Job {
         let (engine, manifest, has_disk) = (rig.trainer.engine(), &rig.manifest, !setup.stores.is_empty());
         let state = State { engine, manifest, layout: &layout, residency: &residency, host_bytes, has_disk };
         let source = Source::open(&self.dir, &self.config, manifest, 0)?;
-        import(&state, &source, &Cpu::new(setup.threads), &mut |_, _| ())?;
+        import(&state, &source, &Cpu::new(setup.threads).expect("threads start"), &mut |_, _| Ok(()))?;
         if has_disk && setup.durable {
             engine.commit(b"0")?;
         }
@@ -150,7 +150,7 @@ impl Job {
 
     fn rig(&self, setup: &Setup, engine: Engine, prepared: Prepared, steps: u64) -> Result<Rig> {
         let manifest = Manifest::new(&self.config);
-        let cpu = Cpu::new(setup.threads);
+        let cpu = Cpu::new(setup.threads).expect("threads start");
         let trainer = Trainer::new(engine, &self.config, &manifest, prepared, &self.shapes(), cpu, self.hyper, steps)?;
         Ok(Rig { trainer, manifest })
     }

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
     version,
     max_term_width = 110,
     after_help = "Exit codes: 0 done, 2 bad input, 3 does not fit, \
-    4 I/O or corruption, 5 numeric stop, 130 stopped and resumable.\n\nExamples:\n  mt train\n  \
+    4 I/O or corruption, 5 numeric stop, 130 stopped (resumable, but for --durability none).\n\nExamples:\n  mt train\n  \
     mt train --data notes.txt --run runs/notes\n  mt resume runs/notes\n  mt export runs/notes --out notes-model"
 )]
 pub struct Cli {
@@ -52,8 +52,23 @@ pub enum Command {
     Rm(Remove),
 }
 
+impl Command {
+    /// Whether a flag asks for JSON.
+    pub fn is_json(&self) -> bool {
+        match self {
+            Command::Train(args) => args.json,
+            Command::Resume(args) => args.json,
+            Command::Export(args) => args.json,
+            Command::Verify(args) | Command::Inspect(args) => args.json,
+            Command::Ls(args) => args.json,
+            Command::Rm(_) => false,
+        }
+    }
+}
+
 /// Flags of `mt train`. All values are text here; their names are those of `options.rs`.
 #[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct Train {
     /// TOML file with any of the flags below
     #[arg(value_name = "CONFIG.toml")]
@@ -83,7 +98,7 @@ pub struct Train {
     /// --model]
     #[arg(long, value_name = "SIZE|auto")]
     pub ram: Option<String>,
-    /// Optimizer steps of the run [default: 60 without --model; else one epoch]
+    /// Optimizer steps of the run [default: without --epochs, 60 without --model; else as --epochs says]
     #[arg(long, value_name = "N")]
     pub steps: Option<String>,
     /// Passes over the data; with --steps too, the first reached ends the run [default: 1 with --model and no --steps]
@@ -137,7 +152,8 @@ pub struct Train {
     /// Keep only each layer's input and compute the rest again in backward: all, none or auto [default: auto]
     #[arg(long, value_name = "WHAT")]
     pub recompute: Option<String>,
-    /// Steps between commits; auto: as often as costs at most 1% [default: auto; without --model one commit at the end]
+    /// Steps between commits; auto: as often as costs at most 1% [default: auto; a commit at the end alone without --model, --data, --steps
+    /// and --epochs]
     #[arg(long, value_name = "N|auto")]
     pub checkpoint_every: Option<String>,
     /// full: a crash at any moment loses at most the steps since the last commit. none: a crash loses the run; needs
@@ -163,6 +179,7 @@ pub struct Train {
 
 /// Flags of `mt resume`.
 #[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct Resume {
     /// Folder of the run
     #[arg(value_name = "RUN")]

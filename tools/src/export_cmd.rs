@@ -4,6 +4,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::progress::bar;
 use crate::resume_cmd::refuse;
+use crate::say;
 use crate::values;
 use mt_trainer::checkpoint::{Dtype, ExportDtype};
 use mt_trainer::run::size::human;
@@ -23,7 +24,7 @@ pub fn run(args: &args::Export) -> Result<u8, Failure> {
         parse(text).map_err(|expected| refuse(flag, &expected, text))
     };
     let request = Export {
-        out: values::path(&args.out).map_err(|expected| refuse("out", &expected, &args.out))?,
+        out: values::here(&args.out).map_err(|expected| refuse("out", &expected, &args.out))?,
         dtype,
         max_shard_bytes: read("max-shard", &args.max_shard, values::bytes)?,
     };
@@ -33,18 +34,18 @@ pub fn run(args: &args::Export) -> Result<u8, Failure> {
         shown.set_position(done);
     })?;
     shown.finish_and_clear();
-    report.notices.iter().for_each(|notice| eprintln!("mt: {notice}"));
+    report.notices.iter().for_each(say::err);
     if args.json {
         let value = json!({"event": "exported", "path": request.out, "step": step, "tensors": report.tensors,
             "bytes": report.bytes, "files": report.files});
-        println!("{value}");
+        say::out(value);
     } else {
-        println!(
+        say::out(format_args!(
             "exported the state after step {step}: {} tensors, {}, to {}",
             report.tensors,
             human(report.bytes),
             request.out.display()
-        );
+        ));
     }
     Ok(0)
 }

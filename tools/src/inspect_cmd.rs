@@ -3,6 +3,7 @@
 use crate::args::Named;
 use crate::failure::Failure;
 use crate::list_cmd::standing;
+use crate::say;
 use crate::table::{count, line};
 use mt_trainer::run::size::human;
 use mt_trainer::run::{Inspection, inspect};
@@ -13,8 +14,8 @@ use std::path::Path;
 pub fn run(args: &Named) -> Result<u8, Failure> {
     let inspection = inspect(Path::new(&args.run))?;
     match args.json {
-        true => println!("{}", as_json(&inspection)),
-        false => lines(&inspection).iter().for_each(|line| println!("{line}")),
+        true => say::out(as_json(&inspection)),
+        false => lines(&inspection).iter().for_each(say::out),
     }
     Ok(0)
 }

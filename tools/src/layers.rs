@@ -7,6 +7,7 @@ use crate::options::{CHOICES, Choice, Kind};
 use crate::toml_file;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,30 @@ impl Layers {
         self.get(name).is_some_and(|given| given.origin != Origin::Default)
     }
 
+    /// Where the values come from that are not on the command line, by option, in words.
+    pub fn places(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.values.iter().filter_map(|(name, given)| match &given.origin {
+            Origin::Default => Some((*name, format!("default of --{name}"))),
+            file @ Origin::File { .. } => Some((*name, file.to_string())),
+            Origin::Flag => None,
+        })
+    }
+
+    /// As `print`, as one JSON object.
+    pub fn json(&self) -> Value {
+        let shown = |choice: &Choice| {
+            let given = self.get(choice.name);
+            let origin = given.map_or(Origin::Default, |given| given.origin.clone()).to_string();
+            let value = match given.map(|given| given.texts.as_slice()) {
+                None => Value::Null,
+                Some(texts) if choice.kind == Kind::Paths => json!(texts),
+                Some(texts) => json!(texts[0]),
+            };
+            (choice.name.to_owned(), json!({"value": value, "origin": origin}))
+        };
+        Value::Object(CHOICES.iter().map(shown).collect())
+    }
+
     /// A line for each option: name, value, origin.
     pub fn print(&self) -> String {
         let shown =
@@ -127,7 +152,9 @@ impl Layers {
         if !built_in && !self.is_said("steps") && !self.is_said("epochs") {
             self.set_default("epochs", "1".to_owned());
         }
-        if built_in
+        // The run that a first try gives is over in a minute; any other commits as it goes.
+        let is_first_try = built_in && !["data", "steps", "epochs"].iter().any(|name| self.is_said(name));
+        if is_first_try
             && !self.is_said("checkpoint-every")
             && let Some(steps) = self.text("steps").filter(|steps| *steps != "0")
         {

@@ -3,8 +3,11 @@
 //!
 //! What it is not: it decides nothing about training. Values are text until `resolve.rs`, settings from there on.
 //!
-//! Human text goes to stdout and errors to stderr; with `--json`, stdout carries JSON lines alone.
+//! Human text goes to stdout and errors to stderr; with `--json`, stdout carries JSON lines alone, the last of which says how
+//! the command ended.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod allocator;
 mod args;
 mod bench;
 mod export_cmd;
@@ -17,6 +20,7 @@ mod progress;
 mod report;
 mod resolve;
 mod resume_cmd;
+mod say;
 mod signals;
 mod table;
 mod toml_file;
@@ -28,9 +32,11 @@ pub use bench::main as bench_main;
 pub use failure::Failure;
 
 use args::{Cli, Command};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use mt_trainer::run::CommandLine;
+use serde_json::json;
 use std::ffi::OsString;
+use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -52,23 +58,32 @@ pub fn main(started: Instant, words: impl IntoIterator<Item = OsString>) -> Exit
     let text = words.iter().map(|word| word.to_string_lossy().into_owned());
     // The program's path would be noise in a command that is to be typed again.
     let command = CommandLine::new(std::iter::once("mt".to_owned()).chain(text.skip(1)).collect());
-    let result = match &cli.command {
+    // What is wrong in the program itself ends as an I/O error does: the last commit stands. The panic has been printed.
+    let run = || run(&cli.command, &matches, command, started);
+    let panicked = |_| Err(Failure::new("the program failed; please report the message above", 4));
+    let failure = match std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked) {
+        Ok(code) => return ExitCode::from(code),
+        Err(failure) => failure,
+    };
+    if failure.in_json || cli.command.is_json() {
+        let event = if failure.code == STOPPED { "stopped" } else { "failed" };
+        say::out(json!({"event": event, "code": failure.code, "message": failure.text}));
+    }
+    say::err(failure.text);
+    ExitCode::from(failure.code)
+}
+
+fn run(command: &Command, matches: &ArgMatches, line: CommandLine, started: Instant) -> Result<u8, Failure> {
+    match command {
         Command::Train(args) => {
             let flags = matches.subcommand_matches("train").expect("the subcommand that was parsed");
-            train_cmd::run(args, flags, command, started)
+            train_cmd::run(args, flags, line, started)
         }
-        Command::Resume(args) => resume_cmd::run(args, command, started),
+        Command::Resume(args) => resume_cmd::run(args, line, started),
         Command::Export(args) => export_cmd::run(args),
         Command::Verify(args) => verify_cmd::run(args),
         Command::Inspect(args) => inspect_cmd::run(args),
         Command::Ls(args) => list_cmd::list(args),
         Command::Rm(args) => list_cmd::remove(args),
-    };
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            eprintln!("mt: {}", failure.text);
-            ExitCode::from(failure.code)
-        }
     }
 }

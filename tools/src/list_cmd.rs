@@ -2,6 +2,8 @@
 
 use crate::args::{List, Remove};
 use crate::failure::Failure;
+use crate::say;
+use crate::table::steps;
 use mt_trainer::run::size::human;
 use mt_trainer::run::{Inspection, Standing, inspect, list as list_runs, quoted, remove as remove_run};
 use serde_json::json;
@@ -12,20 +14,32 @@ use std::path::Path;
 pub fn list(args: &List) -> Result<u8, Failure> {
     let dir = Path::new(&args.dir);
     if !dir.exists() && args.dir == "runs" {
-        eprintln!("mt: no runs here yet; start one: mt train");
+        say::err("no runs here yet; start one: mt train");
         return Ok(0);
     }
     let runs = list_runs(dir)?;
-    let width = runs.iter().map(|run| run.run.display().to_string().len()).max().unwrap_or(0);
-    for run in &runs {
+    let width = runs.iter().map(|(path, _)| path.display().to_string().len()).max().unwrap_or(0);
+    for (path, run) in &runs {
+        let run = match run {
+            Ok(run) => run,
+            Err(error) if args.json => {
+                say::out(json!({"run": path, "state": format!("does not read: {error}")}));
+                continue;
+            }
+            Err(error) => {
+                say::out(format_args!("{:<width$}  does not read: {error}", path.display().to_string()));
+                continue;
+            }
+        };
         let bytes = run.store_bytes + run.folder_bytes;
         let loss = run.last.as_ref().map(|last| last.loss);
         if args.json {
             let value = json!({"run": run.run, "state": standing(run), "loss": loss, "bytes": bytes});
-            println!("{value}");
+            say::out(value);
         } else {
             let loss = loss.map_or("no step yet".to_owned(), |loss| format!("loss {loss:.4}"));
-            println!("{:<width$}  {:>9}  {loss:<12}  {}", run.run.display().to_string(), human(bytes), standing(run));
+            let path = path.display().to_string();
+            say::out(format_args!("{path:<width$}  {:>9}  {loss:<12}  {}", human(bytes), standing(run)));
         }
     }
     Ok(0)
@@ -35,17 +49,20 @@ pub fn list(args: &List) -> Result<u8, Failure> {
 pub fn remove(args: &Remove) -> Result<u8, Failure> {
     let path = Path::new(&args.run);
     let run = inspect(path)?;
-    let bytes = human(run.store_bytes + run.folder_bytes);
     let stores: Vec<String> = run.stores.iter().map(|store| store.display().to_string()).collect();
-    println!("{}: {}; removing it with its store in {} frees {bytes}", args.run, standing(&run), stores.join(", "));
+    let (what, bytes) = match &run.owner {
+        None => (format!("removing it with its store in {}", stores.join(", ")), run.store_bytes + run.folder_bytes),
+        Some(owner) => (format!("a copy of {}, whose store stays; removing it", owner.display()), run.folder_bytes),
+    };
+    say::out(format_args!("{}: {}; {what} frees {}", args.run, standing(&run), human(bytes)));
     if !args.yes && !is_agreed(&args.run)? {
-        println!("nothing removed");
+        say::out("nothing removed");
         return Ok(0);
     }
     let removed = remove_run(path)?;
-    println!("freed {}", human(removed.bytes));
+    say::out(format_args!("freed {}", human(removed.bytes)));
     for path in &removed.kept {
-        println!("kept {}, which is not the run's", path.display());
+        say::out(format_args!("kept {}, which is not the run's", path.display()));
     }
     Ok(0)
 }
@@ -55,8 +72,7 @@ fn is_agreed(run: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::input(format!("nobody to ask, nothing removed; run: mt rm {} --yes", quoted(run))));
     }
-    print!("remove it? [y/N] ");
-    _ = std::io::stdout().flush();
+    _ = write!(std::io::stdout(), "remove it? [y/N] ").and_then(|()| std::io::stdout().flush());
     let mut answer = String::new();
     _ = std::io::stdin().read_line(&mut answer);
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -65,7 +81,7 @@ fn is_agreed(run: &str) -> Result<bool, Failure> {
 /// Where a run stands, in words.
 pub fn standing(inspection: &Inspection) -> String {
     match &inspection.standing {
-        Standing::Committed { step, total_steps } if step >= total_steps => format!("finished, {step} steps"),
+        Standing::Committed { step, total_steps } if step >= total_steps => format!("finished, {}", steps(*step)),
         Standing::Committed { step, total_steps } => format!("step {step} of {total_steps}, can be resumed"),
         Standing::InUse(pid) => format!("in use by process {pid}"),
         Standing::NoCommit => "no commit yet; a resume imports again".to_owned(),

@@ -1,55 +1,71 @@
 //! How a run shows: text on stdout, a progress bar on stderr if that is a terminal, or JSON lines on stdout.
 
+use crate::failure::Failure;
 use crate::report;
+use crate::say;
 use crate::signals::Stop;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mt_trainer::run::{Ending, Event, Observer, Planned, StepRecord, Summary};
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// Lines of steps that a run prints at least, long ones more.
 const LINES: u64 = 12;
 /// No longer than this without a line.
 const QUIET: Duration = Duration::from_secs(30);
+/// What takes less time gets no bar.
+const BRIEF: Duration = Duration::from_secs(1);
 
 /// The terminal's view of a run.
 pub struct Progress {
     stop: Stop,
     json: bool,
+    /// Hidden until there is something to show.
     bar: ProgressBar,
-    is_stop_told: bool,
     is_stepping: bool,
+    /// What goes on before the steps, and since when.
+    part: Option<(&'static str, Instant)>,
     total_steps: u64,
     every: u64,
     last_line: Instant,
 }
 
 impl Progress {
-    /// Shows a run; with `json` as JSON lines.
-    pub fn new(stop: Stop, json: bool) -> Progress {
-        let shown = std::io::stderr().is_terminal() && !json;
-        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        Progress {
-            stop,
+    /// Shows a run; with `json` as JSON lines. Takes over the stop signals.
+    ///
+    /// # Errors
+    /// The system refuses to give them.
+    pub fn new(json: bool) -> Result<Progress, Failure> {
+        let bar = ProgressBar::hidden();
+        let shown = bar.clone();
+        let answer = move || shown.suspend(|| say::err("stopping after this step; a second signal ends at once"));
+        Ok(Progress {
+            stop: Stop::install(answer)?,
             json,
-            bar: ProgressBar::with_draw_target(None, target),
-            is_stop_told: false,
+            bar,
             is_stepping: false,
+            part: None,
             total_steps: 0,
             every: 1,
             last_line: Instant::now(),
-        }
+        })
     }
 
     fn line(&self, text: &str) {
-        // A pipe that was closed is no reason to end a run.
-        self.bar.suspend(|| _ = writeln!(std::io::stdout(), "{text}"));
+        self.bar.suspend(|| say::out(text));
     }
 
     fn object(&self, value: &Value) {
         if self.json {
-            _ = writeln!(std::io::stdout(), "{value}");
+            say::out(value);
+        }
+    }
+
+    /// Begins to draw the bar, where somebody can see it.
+    fn show(&self) {
+        if self.bar.is_hidden() && std::io::stderr().is_terminal() && !self.json {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
     }
 
@@ -64,11 +80,23 @@ impl Progress {
         }
     }
 
-    fn part(&self, what: &'static str, done: u64, all: u64) {
+    fn part(&mut self, what: &'static str, done: u64, all: u64) {
+        let since = match self.part {
+            Some((part, since)) if part == what => since,
+            _ => {
+                self.bar.reset();
+                self.part.insert((what, Instant::now())).1
+            }
+        };
         if done == all {
             self.bar.reset();
+            self.bar.set_draw_target(ProgressDrawTarget::hidden());
             return;
         }
+        if since.elapsed() < BRIEF {
+            return;
+        }
+        self.show();
         self.bar.set_style(style("{msg} {bar:30} {bytes} of {total_bytes}, {eta} left"));
         self.bar.set_message(what);
         self.bar.set_length(all);
@@ -81,6 +109,7 @@ impl Progress {
             value["event"] = "step".into();
             self.object(&value);
         }
+        self.show();
         self.bar.set_style(style("{msg} {bar:30} {eta} left"));
         self.bar.set_length(self.total_steps);
         self.bar.set_position(record.step);
@@ -97,14 +126,6 @@ impl Progress {
         if is_due && !self.json {
             self.line(&report::step(record, self.total_steps));
             self.last_line = Instant::now();
-        }
-    }
-
-    /// Answers a signal once, at the first sign of progress after it.
-    fn tell_stop(&mut self) {
-        if self.stop.is_asked() && !self.is_stop_told {
-            self.is_stop_told = true;
-            self.bar.suspend(|| eprintln!("mt: stopping at a resumable point; a second signal ends at once"));
         }
     }
 
@@ -125,10 +146,10 @@ impl Observer for Progress {
     }
 
     fn event(&mut self, event: &Event<'_>) {
-        self.tell_stop();
         match event {
-            Event::Notice(text) => self.bar.suspend(|| eprintln!("mt: {text}")),
+            Event::Notice(text) => self.bar.suspend(|| say::err(text)),
             Event::Planned(planned) => self.planned(planned),
+            Event::Reading(done, all) => self.part("reading text", *done, *all),
             Event::Importing(done, all) => self.part("importing", *done, *all),
             Event::Step(record) => self.step(record),
             Event::Committed(step) => self.object(&json!({"event": "committed", "step": step})),
@@ -163,6 +184,8 @@ fn plan_json(planned: &Planned) -> Value {
         "run": planned.run,
         "stores": planned.stores,
         "model": planned.model,
+        "random_seed": planned.random_seed,
+        "bytes_as_ids": planned.is_bytes,
         "parameters": planned.parameters,
         "state_bytes": planned.state_bytes,
         "gradient_bytes": planned.gradient_bytes,
@@ -199,6 +222,7 @@ fn summary_json(summary: &Summary) -> Value {
     };
     json!({
         "event": ending,
+        "resumable": summary.ending == Ending::Stopped && summary.is_durable,
         "run": summary.run,
         "step": summary.step,
         "total_steps": summary.total_steps,

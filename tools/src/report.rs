@@ -1,7 +1,7 @@
 //! What a run says in words: its plan before, its measurements after. Everything that was not measured carries the word
 //! "predicted".
 
-use crate::table::{count, line, parameters, rate, seconds};
+use crate::table::{self, count, line, parameters, rate, seconds};
 use mt_trainer::run::size::human;
 use mt_trainer::run::{Ending, Planned, StepRecord, Summary, quoted};
 
@@ -19,7 +19,7 @@ pub fn plan(planned: &Planned) -> Vec<String> {
         planned.dropped_tokens
     );
     let length = match planned.first_step {
-        0 => format!("{} steps", planned.total_steps),
+        0 => table::steps(planned.total_steps),
         first => format!("steps {} to {}", first + 1, planned.total_steps),
     };
     let shape = format!(
@@ -43,23 +43,22 @@ pub fn plan(planned: &Planned) -> Vec<String> {
         human(ram.arena),
         human(ram.placed)
     );
-    let mut lines = vec![
-        line("run", &planned.run.display().to_string()),
-        line("model", &format!("{model}; {decay}")),
-        line("data", &data),
-        line("length", &format!("{length}, {shape}")),
-        line("state", &state),
-        line("RAM", &parts),
-    ];
+    let weights = planned.random_seed.map(|seed| line("weights", &format!("random, seed {seed}")));
+    let bytes = planned.is_bytes.then(|| line("tokens", "bytes as ids (no tokenizer)"));
+    let mut lines = vec![line("run", &planned.run.display().to_string()), line("model", &format!("{model}; {decay}"))];
+    lines.extend(weights);
+    lines.push(line("data", &data));
+    lines.extend(bytes);
+    lines.extend([line("length", &format!("{length}, {shape}")), line("state", &state), line("RAM", &parts)]);
     match planned.stores.as_slice() {
         [] => lines.push(line("disk", "none: all pages stay in RAM")),
         stores => {
             let moved = format!(
-                "predicted: a step reads {} and writes {}; {} steps move {}",
+                "predicted: a step reads {} and writes {}; {} move {}",
                 human(disk.read_bytes),
                 human(disk.write_bytes),
-                count(steps),
-                human(steps * (disk.read_bytes + disk.write_bytes))
+                table::steps(steps),
+                human(steps.saturating_mul(disk.read_bytes + disk.write_bytes))
             );
             let stores: Vec<String> = stores.iter().map(|store| store.display().to_string()).collect();
             lines.push(line("disk", &format!("{moved}; {}", stores.join(", "))));
@@ -102,7 +101,7 @@ pub fn summary(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     let run = quoted(&summary.run.display().to_string());
     match summary.ending {
-        Ending::Done | Ending::Finished => lines.push(format!("done: {} steps", summary.step)),
+        Ending::Done | Ending::Finished => lines.push(format!("done: {}", table::steps(summary.step))),
         Ending::Stopped => lines.push(format!("stopped after step {} of {}", summary.step, summary.total_steps)),
     }
     if let Some((first, last)) = summary.losses {
@@ -114,8 +113,10 @@ pub fn summary(summary: &Summary) -> Vec<String> {
     if summary.steps_here > 0 {
         lines.extend(moved(summary));
     }
-    if summary.ending == Ending::Stopped {
-        lines.push(format!("resume: mt resume {run}"));
+    match summary.ending {
+        Ending::Stopped if summary.is_durable => lines.push(format!("resume: mt resume {run}")),
+        Ending::Stopped => lines.push("it cannot be resumed: --durability none makes no commits".to_owned()),
+        Ending::Done | Ending::Finished => {}
     }
     lines
 }

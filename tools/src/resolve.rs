@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::layers::{Layers, Origin};
 use crate::values;
 use mt_trainer::Error;
-use mt_trainer::settings::{Auto, Durability, Settings};
+use mt_trainer::settings::{Auto, BATCH_MAX, Durability, SEQ_LEN_MAX, STEPS_MAX, Settings};
 use std::path::PathBuf;
 
 /// What `mt train` was asked to do.
@@ -33,11 +33,11 @@ pub fn resolve(layers: &Layers) -> Result<Resolved, Failure> {
         direct_io: take.need("direct-io", values::named)?,
         io: take.need("io", values::named)?,
         ram: take.need("ram", values::auto(values::bytes))?,
-        steps: take.maybe("steps", values::count(0))?,
-        epochs: take.maybe("epochs", values::count(1))?,
-        batch: take.need("batch", values::count(1))?,
-        micro_batch: take.need("micro-batch", values::auto(values::count(1)))?,
-        seq_len: take.need("seq-len", values::count(2))?,
+        steps: take.maybe("steps", values::count(0, STEPS_MAX))?,
+        epochs: take.maybe("epochs", values::count(1, STEPS_MAX))?,
+        batch: take.need("batch", values::count(1, BATCH_MAX))?,
+        micro_batch: take.need("micro-batch", values::auto(values::count(1, BATCH_MAX)))?,
+        seq_len: take.need("seq-len", values::count(2, SEQ_LEN_MAX))?,
         lr: take.need("lr", values::number(0.0, f64::MAX))?,
         lr_schedule: take.need("lr-schedule", values::lr_schedule)?,
         warmup: take
@@ -47,19 +47,19 @@ pub fn resolve(layers: &Layers) -> Result<Resolved, Failure> {
         weight_decay: take.need("weight-decay", values::number(0.0, f64::MAX))?,
         betas: take.need("betas", values::betas)?,
         eps: take.need("eps", values::positive)?,
-        seed: take.need("seed", values::count(0))?,
+        seed: take.need("seed", values::count(0, u64::MAX))?,
         threads: threads(&take)?,
         shuffle: !layers.is_on("no-shuffle"),
         recompute: take.need("recompute", values::recompute)?,
-        checkpoint_every: take.need("checkpoint-every", values::auto(values::count(1)))?,
+        checkpoint_every: take.need("checkpoint-every", values::auto(values::count(1, STEPS_MAX)))?,
         durability: take.need("durability", values::durability)?,
         page: take.need("page", values::auto(values::page))?,
     };
     let resolved = Resolved {
         settings,
-        run: take.path("run")?,
-        stop_at: take.maybe("stop-at", values::count(0))?,
-        export: take.path("export")?,
+        run: take.maybe("run", values::here)?,
+        stop_at: take.maybe("stop-at", values::count(0, STEPS_MAX))?,
+        export: take.maybe("export", values::here)?,
     };
     check_together(&take, &resolved)?;
     Ok(resolved)
@@ -196,6 +196,16 @@ mod tests {
             ("--threads 0", "--threads"),
             ("--direct-io no", "preferred or required"),
             ("--io libaio", "auto, uring or pool"),
+            ("--batch -1", "from 1 to"),
+            ("--lr -1e-3", "--lr"),
+            ("--batch 99999999999", "--batch"),
+            ("--batch 18446744073709551615 --micro-batch 18446744073709551615", "--batch"),
+            ("--epochs 18446744073709551615", "--epochs"),
+            ("--steps 18446744073709551615", "--steps"),
+            ("--seq-len 18446744073709551615", "--seq-len"),
+            ("--eps 1e-50", "--eps"),
+            ("--ram 64G", "64GiB"),
+            ("--ram 1.5gi", "1.5GiB"),
         ] {
             let failure = resolved(flags).unwrap_err();
             assert_eq!(failure.code, 2, "{flags}");

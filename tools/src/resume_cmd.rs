@@ -3,12 +3,12 @@
 use crate::args::Resume;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::signals::Stop;
+use crate::say;
 use crate::train_cmd::code;
 use crate::values;
 use mt_trainer::Error;
 use mt_trainer::run::{Changes, CommandLine, Process, Resumed, resume};
-use mt_trainer::settings::Auto;
+use mt_trainer::settings::{Auto, STEPS_MAX};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -17,7 +17,7 @@ use std::time::Instant;
 pub fn run(args: &Resume, command: CommandLine, started: Instant) -> Result<u8, Failure> {
     let threads = read(&args.threads, "threads", values::auto(values::threads))?;
     let changes = Changes {
-        steps: read(&args.steps, "steps", values::count(0))?,
+        steps: read(&args.steps, "steps", values::count(0, STEPS_MAX))?,
         allow_steps: args.allow_change.iter().any(|what| what == "steps"),
         direct_io: read(&args.direct_io, "direct-io", values::named)?,
         io: read(&args.io, "io", values::named)?,
@@ -26,22 +26,22 @@ pub fn run(args: &Resume, command: CommandLine, started: Instant) -> Result<u8, 
             Auto::Value(threads) => threads,
             Auto::Auto => values::all_threads(),
         }),
-        checkpoint_every: read(&args.checkpoint_every, "checkpoint-every", values::auto(values::count(1)))?,
+        checkpoint_every: read(&args.checkpoint_every, "checkpoint-every", values::auto(values::count(1, STEPS_MAX)))?,
         stores: args.store.iter().map(|text| moved(text)).collect::<Result<_, _>>()?,
     };
     let process = Process {
-        stop_at: read(&args.stop_at, "stop-at", values::count(0))?,
-        export: read(&args.export, "export", values::path)?,
+        stop_at: read(&args.stop_at, "stop-at", values::count(0, STEPS_MAX))?,
+        export: read(&args.export, "export", values::here)?,
         started,
         command,
     };
-    let mut progress = Progress::new(Stop::install()?, args.json);
+    let mut progress = Progress::new(args.json)?;
     match resume(Path::new(&args.run), &changes, &process, &mut progress)? {
         Resumed::Went(summary) => Ok(code(summary.ending)),
         Resumed::Finished(step) => {
             match args.json {
-                true => println!("{}", json!({"event": "finished", "step": step})),
-                false => println!("finished: all {step} steps are done"),
+                true => say::out(json!({"event": "finished", "step": step})),
+                false => say::out(format_args!("finished: all {step} steps are done")),
             }
             Ok(0)
         }

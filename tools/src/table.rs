@@ -20,6 +20,11 @@ pub fn count(number: u64) -> String {
     out
 }
 
+/// A number of steps.
+pub fn steps(number: u64) -> String {
+    format!("{} step{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// A number of parameters as people say it.
 pub fn parameters(number: u64) -> String {
     match number {

@@ -6,24 +6,50 @@ use crate::failure::Failure;
 use crate::layers::Layers;
 use crate::progress::Progress;
 use crate::resolve::resolve;
-use crate::signals::Stop;
+use crate::say;
 use clap::ArgMatches;
-use mt_trainer::run::{CommandLine, Ending, Process, train};
+use mt_trainer::Error;
+use mt_trainer::run::{CommandLine, Ending, Process, quoted, train};
 use std::path::Path;
 use std::time::Instant;
 
 /// Trains, or with `--print-config` shows what would be trained with.
 pub fn run(args: &Train, flags: &ArgMatches, command: CommandLine, started: Instant) -> Result<u8, Failure> {
+    check_config(args)?;
     let layers = Layers::merge(flags, args.config.as_deref().map(Path::new))?;
-    let resolved = resolve(&layers)?;
+    go(&layers, command, started).map_err(|failure| Failure { in_json: layers.is_on("json"), ..failure })
+}
+
+fn go(layers: &Layers, mut command: CommandLine, started: Instant) -> Result<u8, Failure> {
+    let resolved = resolve(layers)?;
+    let in_json = layers.is_on("json");
     if layers.is_on("print-config") {
-        print!("{}", layers.print());
+        match in_json {
+            true => say::out(layers.json()),
+            false => say::out(layers.print().trim_end()),
+        }
         return Ok(0);
     }
-    let mut progress = Progress::new(Stop::install()?, layers.is_on("json"));
+    layers.places().for_each(|(flag, place)| command.place(flag, place));
+    let mut progress = Progress::new(in_json)?;
     let process = Process { stop_at: resolved.stop_at, export: resolved.export, started, command };
     let summary = train(&resolved.settings, resolved.run.as_deref(), &process, &mut progress)?;
     Ok(code(summary.ending))
+}
+
+/// Refuses a text that was given without a flag of its own, which reads as the file with the settings.
+fn check_config(args: &Train) -> Result<(), Failure> {
+    let Some(config) = args.config.as_ref().filter(|config| !args.data.is_empty() && !config.ends_with(".toml")) else {
+        return Ok(());
+    };
+    Err(Error::Input {
+        place: "command line".to_owned(),
+        field: "CONFIG.toml".to_owned(),
+        expected: "a file whose name ends with .toml".to_owned(),
+        found: config.clone(),
+        hint: Some(format!("a text needs a flag of its own: --data {}", quoted(config))),
+    }
+    .into())
 }
 
 /// Exit code of a run that went without an error.

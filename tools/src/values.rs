@@ -7,11 +7,11 @@ use std::str::FromStr;
 
 const THREADS_MAX: u64 = 1_024;
 
-/// A whole number of at least `min`.
-pub fn count(min: u64) -> impl Fn(&str) -> Result<u64, String> {
+/// A whole number from `min` to `max`.
+pub fn count(min: u64, max: u64) -> impl Fn(&str) -> Result<u64, String> {
     move |text| match text.replace('_', "").parse::<u64>() {
-        Ok(value) if value >= min => Ok(value),
-        _ => Err(format!("a whole number of at least {min}")),
+        Ok(value) if (min..=max).contains(&value) => Ok(value),
+        _ => Err(format!("a whole number from {min} to {max}")),
     }
 }
 
@@ -24,11 +24,11 @@ pub fn number(min: f64, max: f64) -> impl Fn(&str) -> Result<f64, String> {
     }
 }
 
-/// A finite number above 0.
+/// A finite number that is above 0 in the 32 bits that it is used in.
 pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err("a number above 0".to_owned()),
+        Ok(value) if (value as f32) > 0.0 && (value as f32).is_finite() => Ok(value),
+        _ => Err(format!("a number from {:e} to {:e}", f32::from_bits(1), f32::MAX)),
     }
 }
 
@@ -44,8 +44,16 @@ pub fn auto<T>(inner: impl Fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Re
 pub fn bytes(text: &str) -> Result<u64, String> {
     match size::parse(text) {
         Ok(bytes) if bytes > 0 => Ok(bytes),
-        _ => Err("a size such as 600MiB or 2GB".to_owned()),
+        _ => Err(format!("a size such as {}", nearest_size(text).unwrap_or("600MiB or 2GB".to_owned()))),
     }
+}
+
+/// What "64G" or "64Gi" may mean.
+fn nearest_size(text: &str) -> Option<String> {
+    let number = text.trim().trim_end_matches(['i', 'I']);
+    let unit = number.chars().next_back().filter(|unit| "kmgtKMGT".contains(*unit))?;
+    let meant = format!("{}{}iB", number.trim_end_matches(unit).trim(), unit.to_ascii_uppercase());
+    size::parse(&meant).is_ok().then_some(meant)
 }
 
 /// A number of threads.
@@ -79,6 +87,11 @@ pub fn betas(text: &str) -> Result<(f64, f64), String> {
     let read = |part: &str| part.trim().parse::<f64>().ok().filter(|beta| (0.0..1.0).contains(beta));
     let pair = text.split_once(',').and_then(|(first, second)| Some((read(first)?, read(second)?)));
     pair.ok_or_else(|| "two numbers from 0 to below 1, such as 0.9,0.95".to_owned())
+}
+
+/// A path as it was given, for this process alone.
+pub fn here(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("a path".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
 
 /// A path, made absolute: the run may be resumed from another folder.

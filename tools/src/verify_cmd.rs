@@ -3,6 +3,7 @@
 use crate::args::Named;
 use crate::failure::Failure;
 use crate::progress::bar;
+use crate::say;
 use crate::table::{count, rate};
 use mt_trainer::run::size::human;
 use mt_trainer::run::verify;
@@ -20,23 +21,23 @@ pub fn run(args: &Named) -> Result<u8, Failure> {
         shown.set_position(done);
     })?;
     shown.finish_and_clear();
-    found.notices.iter().for_each(|notice| eprintln!("mt: {notice}"));
+    found.notices.iter().for_each(say::err);
     if args.json {
         let value = json!({"step": found.step, "pages": found.pages, "bytes": found.bytes, "seconds": found.seconds,
             "corrupt": found.corrupt});
-        println!("{value}");
+        say::out(value);
     }
     if !found.corrupt.is_empty() {
-        return Err(Failure { text: named(&found.corrupt), code: 4 });
+        return Err(Failure::new(named(&found.corrupt), 4));
     }
     if !args.json {
-        println!(
+        say::out(format_args!(
             "verified the state after step {}: {} pages, every checksum as recorded; read {}, {}",
             found.step,
             count(found.pages),
             human(found.bytes),
             rate(found.bytes, found.seconds)
-        );
+        ));
     }
     Ok(0)
 }

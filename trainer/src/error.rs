@@ -45,6 +45,20 @@ pub enum Error {
         /// The operating system's answer.
         source: std::io::Error,
     },
+    /// The system refused something that is no file. Exit code 4.
+    #[error("{what} failed: {source}")]
+    System {
+        /// What was being done, and the setting that asks for it.
+        what: String,
+        /// The operating system's answer.
+        source: std::io::Error,
+    },
+    /// A stop was asked for before there was a commit. Exit code 130.
+    #[error("stopped before the first step{}", then(hint))]
+    Stopped {
+        /// The command that goes on, if one does.
+        hint: Option<String>,
+    },
     /// The store failed. Exit code 4; 2 for a store in use, of a newer format, or asked for I/O that the machine lacks;
     /// 3 for a volume that is too small.
     #[error(transparent)]
@@ -91,7 +105,7 @@ impl Error {
         match self {
             Error::Input { .. } => 2,
             Error::DoesNotFit { .. } => 3,
-            Error::Io { .. } => 4,
+            Error::Io { .. } | Error::System { .. } => 4,
             Error::Engine(
                 mt_engine::Error::Locked { .. }
                 | mt_engine::Error::Format { .. }
@@ -104,6 +118,7 @@ impl Error {
             Error::Engine(mt_engine::Error::NoSpace { .. }) => 3,
             Error::Engine(_) => 4,
             Error::Numeric { .. } => 5,
+            Error::Stopped { .. } => 130,
         }
     }
 }

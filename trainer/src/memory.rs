@@ -19,7 +19,7 @@ pub fn workspace_bytes(it: &Description<'_>, threads: usize) -> u64 {
     (Sizes::new(it).bytes() + kernel_bytes(it, threads)) as u64
 }
 
-/// The most that any one kernel allocates.
+/// What the kernels allocate: attention's buffers stay with their threads, so they add to the largest product.
 fn kernel_bytes(it: &Description<'_>, threads: usize) -> usize {
     let dims = Dims::new(it.config);
     let rows = it.micro_rows.iter().copied().max().unwrap_or(0);
@@ -38,7 +38,7 @@ fn kernel_bytes(it: &Description<'_>, threads: usize) -> usize {
             .map(|(m, n, k)| linear::scratch_bytes(threads, m, n, k))
     });
     let attention = attention::scratch_bytes(threads, dims.attention(rows, it.seq));
-    products.max().unwrap_or(0).max(attention)
+    products.max().unwrap_or(0) + attention
 }
 
 #[cfg(test)]

@@ -12,6 +12,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
+/// Most steps and epochs of a run. With `BATCH_MAX`, every product of them is far from 64 bits.
+pub const STEPS_MAX: u64 = 1_000_000_000_000;
+/// Most sequences of a step: the program of a step has instructions for each micro-batch.
+pub const BATCH_MAX: u64 = 65_536;
+/// Most tokens of a sequence.
+pub const SEQ_LEN_MAX: u64 = 1 << 24;
+
 /// Shape of the learning rate after the warm-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

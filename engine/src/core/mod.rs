@@ -11,7 +11,7 @@
 //! - bytes of the arena are in at most one writing use: a fetch, a writing lease; never beside a reading one;
 //! - nothing is written to a checkpointed extent between the start and the end of a commit, except what it commits;
 //! - after the first failed write or sync nothing is submitted any more;
-//! - in steady state nothing is allocated per page, transfer or access (`tests/tests/allocations.rs` counts).
+//! - in steady state nothing is allocated per page, transfer or access (`engine/tests/allocations.rs` counts).
 
 mod audit;
 mod commit;

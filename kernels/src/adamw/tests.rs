@@ -13,7 +13,7 @@ struct Segment {
 fn segment(rng: &mut Rng, n: usize) -> Segment {
     let w = rng.vec(n);
     let (mut hi, mut lo) = (vec![0; n], vec![0; n]);
-    split(&Cpu::new(1), &w, &mut hi, &mut lo).expect("normal numbers are representable");
+    split(&Cpu::new(1).unwrap(), &w, &mut hi, &mut lo).expect("normal numbers are representable");
     let m = rng.vec(n).into_iter().map(|x| x * 1e-2).collect();
     let v = rng.vec(n).into_iter().map(|x| x * x * 1e-4).collect();
     Segment { hi, lo, m, v }
@@ -42,7 +42,7 @@ fn equals_the_reference_on_every_processor() {
                 vec![w, m, v, out]
             });
             let mut w = vec![0.0; n];
-            join(&Cpu::new(1), &start.hi, &start.lo, &mut w);
+            join(&Cpu::new(1).unwrap(), &start.hi, &start.lo, &mut w);
             let h = AdamW { weight_decay: if decay { H.weight_decay } else { 0.0 }, ..H };
             let wide = |i: usize| (f64::from(w[i]), f64::from(start.m[i]), f64::from(start.v[i]));
             let want: Vec<_> = (0..n).map(|i| adamw(&h, f64::from(g[i]), wide(i))).collect();
@@ -62,7 +62,7 @@ fn bits_are_those_of_the_specification() {
     let g = rng.vec(1000);
     let s = step(&H);
     let (mut hi, mut lo, mut m, mut v) = (start.hi.clone(), start.lo.clone(), start.m.clone(), start.v.clone());
-    update(&Cpu::new(1), &s, true, &g, &mut hi, &mut lo, &mut m, &mut v, None).expect("finite");
+    update(&Cpu::new(1).unwrap(), &s, true, &g, &mut hi, &mut lo, &mut m, &mut v, None).expect("finite");
     for i in 0..1000 {
         let scaled = g[i] * s.grad_scale;
         let want_m = s.beta1.mul_add(start.m[i], s.one_minus_beta1 * scaled);
@@ -82,7 +82,7 @@ fn a_rate_of_zero_moves_moments_alone() {
     let g = rng.vec(3000);
     let (mut hi, mut lo, mut m, mut v) = (start.hi.clone(), start.lo.clone(), start.m.clone(), start.v.clone());
     let s = step(&AdamW { lr: 0.0, ..H });
-    update(&Cpu::new(2), &s, true, &g, &mut hi, &mut lo, &mut m, &mut v, None).expect("finite");
+    update(&Cpu::new(2).unwrap(), &s, true, &g, &mut hi, &mut lo, &mut m, &mut v, None).expect("finite");
     assert!(hi == start.hi && lo == start.lo);
     assert!(m != start.m && v != start.v);
 }
@@ -99,8 +99,17 @@ fn the_smallest_bad_index_is_named() {
                 let mut g = vec![0.1; N];
                 g[at] = bad;
                 g[N - 1] = bad;
-                let result =
-                    update(&Cpu::new(threads), &step(&H), true, &g, &mut s.hi, &mut s.lo, &mut s.m, &mut s.v, None);
+                let result = update(
+                    &Cpu::new(threads).unwrap(),
+                    &step(&H),
+                    true,
+                    &g,
+                    &mut s.hi,
+                    &mut s.lo,
+                    &mut s.m,
+                    &mut s.v,
+                    None,
+                );
                 assert_eq!(result, Err(at), "{bad} at {at}, {threads} threads");
             }
         }
@@ -112,7 +121,7 @@ fn weights_too_large_for_the_planes_are_refused() {
     let (mut m, mut v) = (vec![-1e3; 3], vec![0.0; 3]);
     let largest = f32::from_bits(0x7F7F_7FFF);
     let (mut hi, mut lo) = (vec![0; 3], vec![0; 3]);
-    let cpu = Cpu::new(1);
+    let cpu = Cpu::new(1).unwrap();
     split(&cpu, &[1.0, largest, 1.0], &mut hi, &mut lo).expect("just representable");
     let s = Step { step_size: 1e33, ..step(&AdamW { grad_scale: 0.0, eps: 1.0, weight_decay: 0.0, ..H }) };
     assert_eq!(update(&cpu, &s, false, &[0.0; 3], &mut hi, &mut lo, &mut m, &mut v, None), Err(1));

@@ -55,7 +55,7 @@ fn equals_the_reference_on_every_processor() {
 
 #[test]
 fn rows_without_target_count_nothing() {
-    let cpu = Cpu::new(1);
+    let cpu = Cpu::new(1).unwrap();
     let mut state = State::new(2);
     let mut logits = vec![f32::NAN, 1.0, 2.0, 3.0];
     forward_tile(&cpu, &mut state, &logits, &[NO_TARGET, 1], 0, 2);
@@ -68,7 +68,7 @@ fn rows_without_target_count_nothing() {
 
 #[test]
 fn far_apart_logits_do_not_overflow() {
-    let cpu = Cpu::new(1);
+    let cpu = Cpu::new(1).unwrap();
     let logits = [-500.0, 500.0, 0.0, 499.0];
     let (loss, gradient) = tiled(&cpu, &logits, &[1], 4, 1, 1.0);
     assert!((loss - (1.0 + (-1f64).exp()).ln()).abs() < 1e-6, "{loss}");

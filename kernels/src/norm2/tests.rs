@@ -15,7 +15,7 @@ fn same_bits_on_every_processor_and_close_to_the_reference() {
 
 #[test]
 fn cutting_at_leaves_changes_no_bit() {
-    let cpu = Cpu::new(2);
+    let cpu = Cpu::new(2).unwrap();
     let x = Rng(3).vec(50 * LEAF + 77);
     let whole = sum_squares(&cpu, 0.0, &x);
     for cut in [1, 7, 49, 50] {
@@ -37,12 +37,12 @@ fn bits_are_those_of_the_specification() {
         lanes[0]
     };
     let want = 0.25 + leaf(&x[..1024]) + leaf(&x[1024..]);
-    assert_eq!(sum_squares(&Cpu::new(1), 0.25, &x).to_bits(), want.to_bits());
+    assert_eq!(sum_squares(&Cpu::new(1).unwrap(), 0.25, &x).to_bits(), want.to_bits());
 }
 
 #[test]
 fn what_is_not_finite_shows() {
-    let cpu = Cpu::new(1);
+    let cpu = Cpu::new(1).unwrap();
     assert!(sum_squares(&cpu, 0.0, &[1.0, f32::NAN]).is_nan());
     assert_eq!(sum_squares(&cpu, 0.0, &[1.0, f32::NEG_INFINITY]), f64::INFINITY);
 }

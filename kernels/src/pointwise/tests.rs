@@ -23,7 +23,7 @@ fn swiglu_equals_the_reference_on_every_processor() {
 
 #[test]
 fn swiglu_saturates_without_nan() {
-    let cpu = Cpu::new(1);
+    let cpu = Cpu::new(1).unwrap();
     let gate = [-1e30, -200.0, -89.0, 0.0, 89.0, 200.0, 1e30];
     let (mut out, mut dgate, mut dup) = ([9.0; 7], [9.0; 7], [9.0; 7]);
     swiglu_forward(&cpu, &gate, &[1.0; 7], &mut out);

@@ -33,7 +33,7 @@ fn equals_the_reference_on_every_processor() {
 
 #[test]
 fn a_row_of_zeros_is_bounded_by_eps() {
-    let cpu = Cpu::new(1);
+    let cpu = Cpu::new(1).unwrap();
     let (mut y, mut rstd) = ([9.0; 4], [9.0; 1]);
     forward(&cpu, &[0.0; 4], &[2.0; 4], 1e-6, &mut y, &mut rstd);
     assert_eq!(y, [0.0; 4]);

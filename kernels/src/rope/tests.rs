@@ -62,6 +62,6 @@ fn position_zero_is_the_identity() {
     let table = Table::new(1e6, 16, Scaling::Default, 1);
     let mut x = Rng(2).vec(32);
     let before = x.clone();
-    forward(&Cpu::new(1), &table, &[0, 0], &mut x, 1);
+    forward(&Cpu::new(1).unwrap(), &table, &[0, 0], &mut x, 1);
     assert_eq!(x, before);
 }

@@ -21,7 +21,7 @@ fn all_patterns() {
 
 fn check_patterns(patterns: Range<u64>) {
     const RUN: usize = 1 << 16;
-    let cpu = Cpu::new(1);
+    let cpu = Cpu::new(1).unwrap();
     let (mut w, mut back) = (vec![0f32; RUN], vec![0f32; RUN]);
     let (mut hi, mut lo) = (vec![0; RUN], vec![0; RUN]);
     for start in patterns.step_by(RUN) {
@@ -42,7 +42,7 @@ fn check_patterns(patterns: Range<u64>) {
 
 #[test]
 fn hi_is_nearest_with_ties_away_from_zero() {
-    let cpu = Cpu::new(1);
+    let cpu = Cpu::new(1).unwrap();
     let bits = [0x3F80_0000, 0x3F80_7FFF, 0x3F80_8000, 0x3F80_8001, 0xBF80_8000, 0x3F81_8000u32];
     let (hi, lo) = planes(&cpu, &bits.map(f32::from_bits)).expect("representable");
     assert_eq!(hi, [0x3F80, 0x3F80, 0x3F81, 0x3F81, 0xBF81, 0x3F82]);
@@ -51,7 +51,7 @@ fn hi_is_nearest_with_ties_away_from_zero() {
 
 #[test]
 fn the_edges_of_what_is_refused() {
-    let cpu = Cpu::new(1);
+    let cpu = Cpu::new(1).unwrap();
     for sign in [0u32, 0x8000_0000] {
         assert!(planes(&cpu, &[f32::from_bits(sign | 0x7F7F_7FFF)]).is_ok());
         for bits in [0x7F7F_8000, 0x7F7F_FFFF, 0x7F80_0000, 0x7F80_0001, 0x7FC0_0000, 0x7FFF_FFFF] {
@@ -68,7 +68,7 @@ fn the_smallest_index_whatever_the_threads() {
     for at in [299_999, 70_000, 65_536, 65_535, 1] {
         w[at] = f32::INFINITY;
         for threads in [1, 2, 3] {
-            assert_eq!(planes(&Cpu::new(threads), &w), Err(at));
+            assert_eq!(planes(&Cpu::new(threads).unwrap(), &w), Err(at));
         }
     }
 }

@@ -8,6 +8,7 @@ mod sim_cmd;
 use args::{Cli, Command};
 use clap::Parser;
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Runs the command with the words of the command line.
@@ -23,7 +24,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("mt-bench: {}", failure.text);
+            _ = writeln!(std::io::stderr(), "mt-bench: {}", failure.text);
             ExitCode::from(failure.code)
         }
     }

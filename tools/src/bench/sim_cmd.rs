@@ -3,6 +3,7 @@
 use super::args::Sim;
 use crate::failure::Failure;
 use crate::progress::bar;
+use crate::say;
 use crate::signals::Stop;
 use crate::table::{count, line, seconds};
 use crate::values::all_threads;
@@ -68,7 +69,7 @@ struct Outcome {
 
 /// Seeds from a fresh one on, until the time is over, one fails, or a signal comes.
 fn many(args: &Sim) -> Result<u8, Failure> {
-    let stop = Stop::install()?;
+    let stop = Stop::install(|| ())?;
     let threads = args.threads.map_or_else(all_threads, u64::from);
     let first_seed = RandomState::new().hash_one(0);
     let (started, limit) = (Instant::now(), Duration::from_secs(args.seconds));
@@ -118,14 +119,14 @@ fn many(args: &Sim) -> Result<u8, Failure> {
 /// Prints what was run; the exit code, or the failure.
 fn finish(outcome: &Outcome, json: bool, is_stopped: bool) -> Result<u8, Failure> {
     if json {
-        println!("{}", object(outcome));
+        say::out(object(outcome));
     } else {
-        lines(outcome).iter().for_each(|line| println!("{line}"));
+        lines(outcome).iter().for_each(say::out);
     }
     match &outcome.failure {
         Some(failure) => {
             let rows = if json { String::new() } else { format!("\n{}", failure.rows.join("\n")) };
-            Err(Failure { text: format!("a check failed; replay it with\n{failure}{rows}"), code: FAILED })
+            Err(Failure::new(format!("a check failed; replay it with\n{failure}{rows}"), FAILED))
         }
         None => Ok(if is_stopped { STOPPED } else { 0 }),
     }

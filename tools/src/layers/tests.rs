@@ -95,8 +95,12 @@ fn the_length_of_a_run_follows_what_was_said() {
     assert_eq!(length(&["--epochs", "2"]), (None, some("2")));
     assert_eq!(length(&["--model", "m"]), (None, some("1")));
     assert_eq!(length(&["--model", "m", "--steps", "9"]), (some("9"), None));
-    assert_eq!(merge(&["--steps", "9"], None).unwrap().text("checkpoint-every"), Some("9"));
-    assert_eq!(merge(&["--model", "m"], None).unwrap().text("checkpoint-every"), Some("auto"));
+    let commits = |flags: &[&str]| merge(flags, None).unwrap().text("checkpoint-every").map(str::to_owned);
+    // A commit at the end alone is for the run that a first try gives.
+    assert_eq!((commits(&[]), commits(&["--ram", "80MiB"])), (some("60"), some("60")));
+    for flags in [["--steps", "9"], ["--epochs", "1"], ["--data", "a.txt"], ["--model", "m"]] {
+        assert_eq!(commits(&flags), some("auto"), "{flags:?}");
+    }
 }
 
 #[test]

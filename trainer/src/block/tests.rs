@@ -79,7 +79,7 @@ struct Computed {
 
 /// Forward and backward; the gradients are accumulated `times` times.
 fn compute(case: &Case, threads: usize, recompute: bool, times: usize) -> Computed {
-    let cpu = Cpu::new(threads);
+    let cpu = Cpu::new(threads).unwrap();
     let dims = Dims::new(&case.config);
     let tensors = Tensors::new(&case.config, &case.unit);
     let rope = Table::new(case.config.rope_theta, dims.head_dim, case.config.rope_scaling, SEQ);

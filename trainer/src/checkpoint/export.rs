@@ -36,8 +36,6 @@ pub enum ExportDtype {
 /// What to export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportRequest {
-    /// The folder to make. It may exist if it is empty.
-    pub out: PathBuf,
     /// The number format.
     pub dtype: ExportDtype,
     /// Largest file in bytes of tensors; None: one file.
@@ -59,11 +57,14 @@ pub struct ExportReport {
     pub notices: Vec<String>,
 }
 
-/// Exports the weights of a store. `progress` gets the bytes of weights done and all (4 an element), after every block.
+/// Exports the weights of a store into a folder that was made for it. `progress` gets the bytes of weights done and all (4
+/// an element), after every block.
 ///
 /// # Errors
-/// `Input` if `out` is in use, or a weight does not fit the format; `Io`; the engine's. Nothing is left behind then.
+/// `Input` if a weight does not fit the format; `Io`; the engine's. Nothing is left behind then. `Input` also where
+/// something took the folder's name since it was made: the weights then are under the next free one, which the error names.
 pub fn export(
+    folder: OutFolder,
     state: &State<'_>,
     config: &ModelConfig,
     record: &SourceRecord,
@@ -72,8 +73,6 @@ pub fn export(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ExportReport> {
     let plan = plan_files(state.manifest, record, request)?;
-    let mut notices = remove_leftovers(&request.out);
-    let folder = Partial::create(&request.out)?;
     let index = plan.index();
     let config_json = carry::config_json(config, &plan.dtypes());
     let mut texts = vec![("config.json", config_json)];
@@ -89,7 +88,7 @@ pub fn export(
     let mut files: Vec<String> = plan.files.iter().map(|f| f.name.clone()).collect();
     files.extend(texts.iter().map(|(name, _)| name.to_string()));
     files.extend(carry::copy_files(&request.carry_from, &folder.path)?);
-    folder.publish(&request.out)?;
+    let mut notices = folder.publish()?;
     let notice = |why| format!("the kernel refuses asynchronous file writing ({why}); plain files were used");
     notices.extend(blocked.map(notice));
     Ok(ExportReport { files, tensors: plan.dtypes().len(), bytes: plan.total_size, notices })
@@ -159,18 +158,25 @@ async fn write_text<F: Files>(files: &F, path: &Path, text: &str) -> Result<()> 
     file.close().await.map_err(|e| Error::io(path, "closing", e))
 }
 
-/// A folder that is removed unless it was published.
-struct Partial {
+/// The folder of an export under its temporary name. It is removed unless it is published.
+#[derive(Debug)]
+pub struct OutFolder {
+    out: PathBuf,
     path: PathBuf,
     published: bool,
+    notices: Vec<String>,
 }
 
-impl Partial {
-    /// Makes the temporary folder for `out`, which must not hold anything.
-    fn create(out: &Path) -> Result<Partial> {
+impl OutFolder {
+    /// Makes the temporary folder for `out`, which may exist if it is empty, and removes those that killed processes left.
+    ///
+    /// # Errors
+    /// `Input` if `out` is in use; `Io`.
+    pub fn create(out: &Path) -> Result<OutFolder> {
         let place = || out.display().to_string();
-        let refuse =
-            |found: &str| Err(Error::input(place(), "--out", "a folder that does not exist or is empty", found));
+        let refuse = |found: &str| {
+            Err(Error::input(place(), "export folder", "a folder that does not exist or is empty", found))
+        };
         match std::fs::read_dir(out).map(|mut entries| entries.next().is_some()) {
             Ok(true) => return refuse("a folder with files"),
             Ok(false) => {}
@@ -183,20 +189,71 @@ impl Partial {
         partial.push(std::process::id().to_string());
         let path = parent(out).join(partial);
         std::fs::create_dir_all(parent(out)).map_err(|e| Error::io(parent(out), "creating the folder", e))?;
+        let notices = remove_leftovers(out);
         std::fs::create_dir(&path).map_err(|e| Error::io(&path, "creating the folder", e))?;
-        Ok(Partial { path, published: false })
+        Ok(OutFolder { out: out.to_owned(), path, published: false, notices })
     }
 
-    /// Gives the folder its name, durably.
-    fn publish(mut self, out: &Path) -> Result<()> {
+    /// Refuses a volume that has not this much room.
+    ///
+    /// # Errors
+    /// `DoesNotFit`; `Io`.
+    pub fn require_free(&self, bytes: u64) -> Result<()> {
+        let free = mt_engine::free_bytes(&self.path)?;
+        if free >= bytes {
+            return Ok(());
+        }
+        Err(Error::DoesNotFit {
+            what: format!("the volume of the export folder {}", self.out.display()),
+            need_bytes: bytes,
+            have_bytes: free,
+            hint: Some("name a folder on another volume with --export".to_owned()),
+        })
+    }
+
+    /// Gives the folder its name, durably, and the lines that the user should know.
+    fn publish(mut self) -> Result<Vec<String>> {
         sync_folder(&self.path)?;
-        std::fs::rename(&self.path, out).map_err(|e| Error::io(out, "renaming the finished folder", e))?;
+        let out = self.rename()?;
         self.published = true;
-        sync_folder(parent(out))
+        sync_folder(parent(&out))?;
+        if out == self.out {
+            return Ok(std::mem::take(&mut self.notices));
+        }
+        Err(Error::Input {
+            place: self.out.display().to_string(),
+            field: "export folder".to_owned(),
+            expected: "a new folder, or an empty one".to_owned(),
+            found: "something that was not there before".to_owned(),
+            hint: Some(format!("the model is in {}", out.display())),
+        })
+    }
+
+    /// Renames the folder to its name or, where something has that by now, to the next free one.
+    fn rename(&self) -> Result<PathBuf> {
+        let mut out = self.out.clone();
+        for number in 2.. {
+            match std::fs::rename(&self.path, &out) {
+                Ok(()) => break,
+                Err(e) if is_taken(&e) => {
+                    let mut name = self.out.clone().into_os_string();
+                    name.push(format!("-{number}"));
+                    out = name.into();
+                }
+                Err(e) => return Err(Error::io(out, "renaming the finished folder", e)),
+            }
+        }
+        Ok(out)
     }
 }
 
-impl Drop for Partial {
+/// Whether a folder cannot be renamed to a name because something with content has it.
+fn is_taken(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
+    matches!(error.kind(), AlreadyExists | DirectoryNotEmpty | NotADirectory)
+}
+
+impl Drop for OutFolder {
     fn drop(&mut self) {
         if !self.published {
             // An error is being reported already; what cannot be removed keeps a name that says what it is.

@@ -27,15 +27,15 @@ pub struct ImportReport {
 }
 
 /// Writes the weights of `source` to the store. `progress` gets the bytes done and all bytes (4 an element), after
-/// every block.
+/// every block; its error ends the import.
 ///
 /// # Errors
-/// Those of [`Source::read_unit`] and of the engine. The store then has part of the weights and must not be committed.
+/// Those of [`Source::read_unit`], of the engine and of `progress`. The store then has part of the weights and must not be committed.
 pub fn import(
     state: &State<'_>,
     source: &Source,
     cpu: &Cpu,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(u64, u64) -> Result<()>,
 ) -> Result<ImportReport> {
     let elements = state.manifest.elements();
     let mut done = 0;
@@ -49,7 +49,7 @@ pub fn import(
         let mut planes = (bytemuck::cast_slice_mut(&mut hi), bytemuck::cast_slice_mut(&mut lo));
         fill(source, cpu, unit, &chunk, &mut weights, &mut planes, &mut |count| {
             done += 4 * count as u64;
-            progress(done, 4 * elements);
+            progress(done, 4 * elements)
         })?;
     }
     sweep.finish()?;
@@ -65,7 +65,7 @@ fn fill(
     chunk: &Chunk,
     weights: &mut [f32],
     (hi, lo): &mut (&mut [u16], &mut [i16]),
-    filled: &mut dyn FnMut(usize),
+    filled: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<()> {
     for start in (0..chunk.len).step_by(weights.len()) {
         let end = chunk.len.min(start + weights.len());
@@ -73,7 +73,7 @@ fn fill(
         source.read_unit(unit, chunk.start + start, weights, cpu.threads())?;
         split::split(cpu, weights, &mut hi[start..end], &mut lo[start..end])
             .expect("the source refuses weights that the planes cannot hold");
-        filled(end - start);
+        filled(end - start)?;
     }
     hi[chunk.len..].fill(0);
     lo[chunk.len..].fill(0);

@@ -22,7 +22,7 @@ mod writer;
 
 pub use carry::{copy_files, names_of_files};
 pub use dtype::Dtype;
-pub use export::{ExportDtype, ExportReport, ExportRequest, export};
+pub use export::{ExportDtype, ExportReport, ExportRequest, OutFolder, export};
 pub use import::{ImportReport, import};
 pub use source::{Source, SourceRecord};
 pub use stream::State;

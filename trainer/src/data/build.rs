@@ -1,10 +1,10 @@
 //! Makes the token cache of a run, and compares one with what is there now.
 
-use super::DataOptions;
 use super::cache::{CacheWriter, Description, Origin, SourceFile, TokenCache};
 use super::sentences::default_text;
 use super::text::{self, FileSummary, Piece};
 use super::tokenizer::Tokenizer;
+use super::{DataOptions, Progress};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub enum Source {
 }
 
 /// Writes the cache. Returns warnings.
-pub fn build(options: &DataOptions, path: &Path) -> Result<Vec<String>> {
+pub fn build(options: &DataOptions, path: &Path, progress: &mut Progress<'_>) -> Result<Vec<String>> {
     let tokenizer = match &options.model {
         Some(folder) => Tokenizer::load(folder)?.unwrap_or_else(Tokenizer::bytes),
         None => Tokenizer::bytes(),
@@ -41,10 +41,13 @@ pub fn build(options: &DataOptions, path: &Path) -> Result<Vec<String>> {
         }
         Source::Files(paths) => {
             let eos = encoder.tokenizer.eos().filter(|_| paths.len() > 1);
+            let all = paths.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|data| data.len()).sum();
+            let mut done = 0;
             let mut files = Vec::with_capacity(paths.len());
             for path in paths {
                 let start = encoder.cache.ids();
-                let FileSummary { bytes, digest } = encoder.push_file(path)?;
+                let FileSummary { bytes, digest } = encoder.push_file(path, &mut |read| progress(done + read, all))?;
+                done += bytes;
                 match encoder.cache.ids() > start {
                     true => {
                         starts.push(start);
@@ -80,9 +83,14 @@ struct Encoder<'a> {
 }
 
 impl Encoder<'_> {
-    fn push_file(&mut self, path: &Path) -> Result<FileSummary> {
+    /// `progress` gets the bytes of the file that are encoded.
+    fn push_file(&mut self, path: &Path, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<FileSummary> {
         let tokenizer = self.tokenizer;
-        text::read_document(path, |text| tokenizer.last_cut(text), |piece| self.push(path, piece))
+        let take = |piece: Piece<'_>| {
+            self.push(path, piece)?;
+            progress(piece.offset + piece.text.len() as u64)
+        };
+        text::read_document(path, |text| tokenizer.last_cut(text), take)
     }
 
     fn push(&mut self, path: &Path, piece: Piece<'_>) -> Result<()> {

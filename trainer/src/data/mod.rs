@@ -80,6 +80,9 @@ impl DataOptions {
     }
 }
 
+/// What is told of reading text: bytes done and all.
+pub type Progress<'a> = dyn FnMut(u64, u64) -> Result<()> + 'a;
+
 /// What the data came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataReport {
@@ -89,10 +92,14 @@ pub struct DataReport {
     pub empty_files: u64,
     /// All ids.
     pub ids: u64,
-    /// Complete rows.
+    /// Complete rows with something to learn.
     pub rows: u64,
+    /// Complete rows of documents of one id, left out: no id in them is followed by another of its document.
+    pub skipped_rows: u64,
     /// Ids of the last, incomplete row, left out.
     pub dropped_ids: u64,
+    /// Whether ids are bytes, for want of a tokenizer.
+    pub is_bytes: bool,
     /// Token that closes each document; None with a single document or without such a token.
     pub eos: Option<u32>,
     /// Things to tell the user that do not stop the run.
@@ -104,6 +111,8 @@ pub struct DataReport {
 pub struct Data {
     cache: TokenCache,
     order: RowOrder,
+    /// Rows that are left out, rising.
+    skipped: Vec<u64>,
     seq_len: u64,
     batch: u64,
     rows_per_micro: u64,
@@ -112,12 +121,12 @@ pub struct Data {
 
 impl Data {
     /// Opens the run's token cache, after comparing what it was made from with what is there now; makes it if there is
-    /// none.
+    /// none. `progress` gets the bytes of text read and all; its error ends the reading.
     ///
     /// # Errors
     /// `Input` (with file and offset or line) for text that is not UTF-8, an id without an embedding row, less than a
     /// row of data, or data or a tokenizer that changed since the cache was made.
-    pub fn open(options: &DataOptions) -> Result<Data> {
+    pub fn open(options: &DataOptions, progress: &mut Progress<'_>) -> Result<Data> {
         assert!(options.batch > 0 && options.rows_per_micro > 0, "settings are checked");
         let path = options.run.join(CACHE_NAME);
         let (cache, warnings) = match TokenCache::open(&path)? {
@@ -126,14 +135,14 @@ impl Data {
                 (cache, Vec::new())
             }
             None => {
-                let warnings = build::build(options, &path)?;
+                let warnings = build::build(options, &path, progress)?;
                 (TokenCache::open(&path)?.expect("just written"), warnings)
             }
         };
-        let report = report(options, &cache, warnings)?;
+        let (report, skipped) = report(options, &cache, warnings)?;
         let order = RowOrder::new(report.rows, options.seed, options.shuffle);
         let DataOptions { seq_len, batch, rows_per_micro, .. } = *options;
-        Ok(Data { cache, order, seq_len, batch, rows_per_micro, report })
+        Ok(Data { cache, order, skipped, seq_len, batch, rows_per_micro, report })
     }
 
     /// What the data came to.
@@ -153,36 +162,43 @@ impl Data {
 
     /// Steps of the run's batch that take every row at least `epochs` times; the last is filled up with rows of the
     /// epoch after.
-    pub fn steps_for_epochs(&self, epochs: u64) -> u64 {
+    pub fn steps_for_epochs(&self, epochs: u64) -> u128 {
         self.order.steps_for_epochs(epochs, self.batch)
     }
 
     /// What step `step` (counted from 1) trains on. Reads its rows from the cache.
     ///
     /// # Errors
-    /// `Io` if reading fails; `Input` if no position of the step has a target.
+    /// `Io`.
     pub fn batch(&self, step: u64) -> Result<Batch> {
         let rows = self.order.rows_of_step(step, self.batch);
         let mut micro = Vec::with_capacity(rows.len().div_ceil(self.rows_per_micro as usize));
         for group in rows.chunks(self.rows_per_micro as usize) {
             let mut builder = rows::Builder::new(self.seq_len as usize, group.len());
-            for &(_, row) in group {
-                let first = row * self.seq_len;
+            for &(_, place) in group {
+                let first = nth_kept(&self.skipped, place) * self.seq_len;
                 let ids = self.cache.read(first, self.seq_len as usize)?;
                 builder.push(&ids, &rows::starts_within(&self.cache.description().starts, first, self.seq_len));
             }
             micro.push(builder.finish());
         }
-        let batch = Batch { micro };
-        if batch.target_count() == 0 {
-            let expected = "a position that predicts the next of its document";
-            return Err(Error::input("data", format!("step {step}"), expected, "only documents of one id"));
-        }
-        Ok(batch)
+        Ok(Batch { micro })
     }
 }
 
-fn report(options: &DataOptions, cache: &TokenCache, warnings: Vec<String>) -> Result<DataReport> {
+/// The row number `place` of those that are not skipped.
+fn nth_kept(skipped: &[u64], place: u64) -> u64 {
+    // Skipped row i has `skipped[i] - i` kept rows before it, which rises with i.
+    let mut range = 0..skipped.len();
+    while !range.is_empty() {
+        let middle = range.start + range.len() / 2;
+        if skipped[middle] - middle as u64 <= place { range.start = middle + 1 } else { range.end = middle }
+    }
+    place + range.start as u64
+}
+
+/// What the data came to, and the rows that are left out.
+fn report(options: &DataOptions, cache: &TokenCache, mut warnings: Vec<String>) -> Result<(DataReport, Vec<u64>)> {
     let description = cache.description();
     let (ids, documents) = (cache.ids(), description.starts.len() as u64);
     let rows = ids / options.seq_len;
@@ -199,15 +215,28 @@ fn report(options: &DataOptions, cache: &TokenCache, warnings: Vec<String>) -> R
             hint: (ids >= 2).then(|| format!("more data, or --seq-len {ids}")),
         });
     }
-    Ok(DataReport {
+    let skipped = rows::without_targets(&description.starts, rows, options.seq_len);
+    let rows = rows - skipped.len() as u64;
+    if rows == 0 {
+        let expected = "an id that is followed by another of its document";
+        return Err(Error::input("--data", "documents", expected, format!("{documents} documents of one id")));
+    }
+    if !skipped.is_empty() {
+        let what = "rows hold only documents of one id, from which nothing can be learned: left out";
+        warnings.push(format!("{} of {} {what}", skipped.len(), rows + skipped.len() as u64));
+    }
+    let report = DataReport {
         documents,
         empty_files: description.empty_files,
         ids,
         rows,
+        skipped_rows: skipped.len() as u64,
         dropped_ids: ids % options.seq_len,
+        is_bytes: description.tokenizer == Tokenizer::bytes().digest(),
         eos: description.eos.filter(|_| documents > 1),
         warnings,
-    })
+    };
+    Ok((report, skipped))
 }
 
 #[cfg(test)]

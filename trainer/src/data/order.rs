@@ -59,9 +59,8 @@ impl RowOrder {
 
     /// Steps of `batch` rows that take every row at least `epochs` times. The last step is filled up with
     /// rows of the epoch after.
-    pub fn steps_for_epochs(&self, epochs: u64, batch: u64) -> u64 {
-        let steps = (u128::from(epochs) * u128::from(self.rows)).div_ceil(u128::from(batch));
-        u64::try_from(steps).expect("fewer than 2^64 steps")
+    pub fn steps_for_epochs(&self, epochs: u64, batch: u64) -> u128 {
+        (u128::from(epochs) * u128::from(self.rows)).div_ceil(u128::from(batch))
     }
 }
 

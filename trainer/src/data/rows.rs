@@ -13,6 +13,15 @@ pub fn starts_within(starts: &[u64], first: u64, len: u64) -> Vec<usize> {
     starts[from..].iter().take_while(|&&s| s < first + len).map(|&s| (s - first) as usize).collect()
 }
 
+/// Rows, of the first `rows` rows of `len` ids, in which no id is followed by the next of its document. Rising.
+pub fn without_targets(starts: &[u64], rows: u64, len: u64) -> Vec<u64> {
+    let row_of = |start: &u64| start / len;
+    let of_one_row = starts.chunk_by(|a, b| row_of(a) == row_of(b));
+    // Every id but the first begins a document.
+    let is_empty = |group: &&[u64]| group.iter().filter(|start| !start.is_multiple_of(len)).count() as u64 == len - 1;
+    of_one_row.filter(is_empty).map(|group| row_of(&group[0])).take_while(|row| *row < rows).collect()
+}
+
 /// Puts rows together to a micro-batch.
 pub struct Builder {
     micro: MicroBatch,

@@ -48,6 +48,10 @@ impl Place {
     }
 }
 
+fn open(options: &DataOptions) -> Result<Data> {
+    Data::open(options, &mut |_, _| Ok(()))
+}
+
 fn all_ids(data: &Data) -> Vec<u32> {
     data.cache.read(0, data.cache.ids() as usize).unwrap()
 }
@@ -63,7 +67,7 @@ fn refusal(options: &DataOptions) -> String {
 fn bytes_end_to_end() {
     let place = Place::new();
     let options = place.options(&[("a.txt", b"\xEF\xBB\xBFabcd\r\nghijk")]);
-    let data = Data::open(&options).unwrap();
+    let data = open(&options).unwrap();
     let report = data.report();
     assert_eq!((report.documents, report.ids, report.rows, report.dropped_ids, report.eos), (1, 11, 2, 3, None));
     assert!(report.warnings.is_empty());
@@ -90,7 +94,7 @@ fn several_files_are_documents_closed_by_eos() {
     let place = Place::new().with_tokenizer();
     let files: [(&str, &[u8]); 5] = [("a", b"abc"), ("b", b""), ("c", b"xy"), ("d", b"\xEF\xBB\xBF"), ("e", b"zz")];
     let options = place.options(&files);
-    let data = Data::open(&options).unwrap();
+    let data = open(&options).unwrap();
     let letter = |c: char| c as u32 - 0x21 + 3 + 0x21;
     let ids = ['a', 'b', 'c', '\0', 'x', 'y', '\0', 'z', 'z', '\0'].map(|c| if c == '\0' { 2 } else { letter(c) });
     assert_eq!(all_ids(&data), ids);
@@ -105,7 +109,7 @@ fn several_files_are_documents_closed_by_eos() {
     // A single file is not closed.
     let mut single = place.options(&[("a", b"abcdef")]);
     single.run = place.path("run2");
-    assert_eq!(Data::open(&single).unwrap().report().ids, 6);
+    assert_eq!(open(&single).unwrap().report().ids, 6);
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn documents_without_an_eos_still_start_anew() {
     let place = Place::new();
     let mut options = place.options(&[("a", b"abc"), ("b", b"defgh")]);
     options.config_eos = vec![2];
-    let data = Data::open(&options).unwrap();
+    let data = open(&options).unwrap();
     assert_eq!(all_ids(&data), b"abcdefgh".map(u32::from));
     assert_eq!(data.report().eos, None);
     let m = &data.batch(1).unwrap().micro[0];
@@ -150,7 +154,7 @@ fn files_that_are_not_text_are_refused() {
     }
     for bytes in [&b"abcdefgh"[..], b"\xEF\xBB\xBFabcdefgh"] {
         let place = Place::new();
-        let data = Data::open(&place.options(&[("good.txt", bytes)])).unwrap();
+        let data = open(&place.options(&[("good.txt", bytes)])).unwrap();
         assert_eq!(all_ids(&data), b"abcdefgh".map(u32::from));
     }
 }
@@ -163,7 +167,7 @@ fn bytes_beyond_the_embedding_are_refused() {
     let text = refusal(&options);
     assert!(text.contains("a.txt: line 2, byte 5: expected a byte below 128") && text.contains("195"), "{text}");
     options.vocab = 196;
-    assert!(Data::open(&options).is_ok());
+    assert!(open(&options).is_ok());
 }
 
 /// Fault kind A08: two sizes of a vocabulary.
@@ -179,14 +183,14 @@ fn embedding_and_tokenizer_of_different_sizes() {
     // No text reaches it: only a warning.
     let mut options = place.options(&[("a.txt", b"one two\nthree four\nfive\nsix")]);
     options.vocab = 275;
-    let data = Data::open(&options).unwrap();
+    let data = open(&options).unwrap();
     assert_eq!(data.report().warnings.len(), 1);
     let warning = &data.report().warnings[0];
     assert!(warning.contains("276 ids, the embedding only 275 rows"), "{warning}");
     // More rows than ids: nothing to say.
     options.vocab = 576;
     options.run = place.path("run2");
-    assert!(Data::open(&options).unwrap().report().warnings.is_empty());
+    assert!(open(&options).unwrap().report().warnings.is_empty());
 }
 
 #[test]
@@ -207,7 +211,7 @@ fn an_end_of_sequence_beyond_the_embedding_matters_only_if_used() {
     assert!(refusal(&options).contains("end of sequence"));
     let mut options = place.options(&[("a", b"abcd")]);
     options.config_eos = vec![300];
-    assert!(Data::open(&options).is_ok());
+    assert!(open(&options).is_ok());
 }
 
 #[test]
@@ -216,7 +220,7 @@ fn a_resumed_run_takes_the_same_batches_from_the_cache() {
     let text = "the cat and the dog\n".repeat(40);
     let mut options = place.options(&[("a.txt", text.as_bytes()), ("b.txt", b"one more")]);
     (options.shuffle, options.batch, options.rows_per_micro) = (true, 5, 2);
-    let data = Data::open(&options).unwrap();
+    let data = open(&options).unwrap();
     let whole: Vec<_> = (1..=40).map(|step| data.batch(step).unwrap()).collect();
     assert_eq!(whole[0].micro.iter().map(|m| m.rows).collect::<Vec<_>>(), [2, 2, 1]);
     drop(data);
@@ -224,7 +228,7 @@ fn a_resumed_run_takes_the_same_batches_from_the_cache() {
     for name in ["a.txt", "b.txt", "model/tokenizer.json"] {
         std::fs::remove_file(place.path(name)).unwrap();
     }
-    let data = Data::open(&options).unwrap();
+    let data = open(&options).unwrap();
     assert_eq!(data.batch(40).unwrap(), whole[39]);
     assert_eq!(data.batch(17).unwrap(), whole[16]);
     assert_eq!(data.report().documents, 2);
@@ -234,13 +238,13 @@ fn a_resumed_run_takes_the_same_batches_from_the_cache() {
 fn a_resume_on_changed_data_is_refused() {
     let place = Place::new().with_tokenizer();
     let options = place.options(&[("a.txt", b"abcdefgh"), ("b.txt", b"ijklmnop")]);
-    Data::open(&options).unwrap();
+    open(&options).unwrap();
     let file = place.path("b.txt");
     std::fs::write(&file, b"ijklmnoq").unwrap();
     let text = refusal(&options);
     assert!(text.contains("b.txt: content: expected what the run began with"), "{text}");
     std::fs::write(&file, b"ijklmnop").unwrap();
-    assert!(Data::open(&options).is_ok());
+    assert!(open(&options).is_ok());
 
     let mut other = options.clone();
     other.source = Source::Files(vec![place.path("a.txt")]);
@@ -259,20 +263,46 @@ fn built_in_sentences() {
     let place = Place::new();
     let mut options = place.options(&[]);
     (options.source, options.model, options.vocab) = (Source::Sentences { seed: 3, bytes: 1001 }, None, 256);
-    let data = Data::open(&options).unwrap();
+    let data = open(&options).unwrap();
     let expected: Vec<u32> = sentences::default_text(3, 1001).bytes().map(u32::from).collect();
     assert_eq!(all_ids(&data), expected);
     assert_eq!((data.report().rows, data.report().dropped_ids), (250, 1));
-    assert!(Data::open(&options).is_ok());
+    assert!(open(&options).is_ok());
     options.source = Source::Sentences { seed: 4, bytes: 1001 };
     assert!(refusal(&options).contains("Sentences"));
 }
 
 #[test]
-fn a_step_without_a_target_is_refused() {
+fn rows_without_a_target_are_left_out_and_counted() {
     let place = Place::new();
-    let files: Vec<(String, Vec<u8>)> = (0..8).map(|i| (format!("{i}"), vec![b'a' + i])).collect();
-    let files: Vec<(&str, &[u8])> = files.iter().map(|(n, c)| (n.as_str(), c.as_slice())).collect();
-    let data = Data::open(&place.options(&files)).unwrap();
-    assert_eq!(data.batch(1).unwrap_err().exit_code(), 2);
+    // Rows of 4: "abcd", then four documents of one id twice with a row of two documents between them, then "mn".
+    let contents = ["abcd", "e", "f", "g", "h", "ijk", "l", "m", "n", "o", "p", "qr"];
+    let names: Vec<String> = (0..contents.len()).map(|i| format!("{i:02}")).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().zip(contents).map(|(n, c)| (n.as_str(), c.as_bytes())).collect();
+    let mut options = DataOptions { batch: 1, ..place.options(&files) };
+    let data = open(&options).unwrap();
+    let report = data.report();
+    assert_eq!((report.rows, report.skipped_rows, report.dropped_ids), (2, 2, 2));
+    assert!(report.warnings.iter().any(|w| w.contains("2 of 4 rows")), "{:?}", report.warnings);
+    let first = |step| data.batch(step).unwrap().micro[0].ids[0] as u8;
+    assert_eq!([1, 2, 3].map(first), *b"aia");
+    options.run = place.path("run2");
+    options.source = Source::Files((0..8).map(|i| place.path(["01", "02", "03", "04"][i % 4])).collect());
+    let text = open(&options).unwrap_err().to_string();
+    assert!(text.contains("documents of one id"), "{text}");
+}
+
+#[test]
+fn reading_tells_how_far_it_is_and_ends_when_told_to() {
+    let place = Place::new();
+    let options = place.options(&[("a", &[b'a'; 50_000]), ("b", b""), ("c", &[b'c'; 20_000])]);
+    let mut seen = Vec::new();
+    let stopped = Data::open(&options, &mut |done, all| {
+        assert_eq!(all, 70_000);
+        seen.push(done);
+        if done < 60_000 { Ok(()) } else { Err(Error::Stopped { hint: None }) }
+    });
+    assert_eq!(stopped.unwrap_err().exit_code(), 130);
+    assert!(seen.is_sorted() && seen.len() > 3 && seen.contains(&50_000), "{seen:?}");
+    assert!(!options.run.join(CACHE_NAME).exists());
 }

@@ -2,7 +2,7 @@
 //!
 //! A document is UTF-8. A byte order mark at its start is dropped; everything else is kept as it stands, CRLF and empty
 //! lines too. What is not plain UTF-8 text is refused with the byte at which that shows: UTF-16 and UTF-32 with a byte
-//! order mark, gzip, invalid and cut-off sequences. Offsets count bytes of the file, lines count from 1.
+//! order mark, gzip, NUL bytes (UTF-16 without a mark, archives, weights), invalid and cut-off sequences. Offsets count bytes of the file, lines count from 1.
 //!
 //! A *cut* is a place at which a piece may end. Who encodes the pieces says where cuts are; a document without cuts
 //! comes as one piece, and then takes memory in proportion to its size.
@@ -107,6 +107,18 @@ struct Pending {
 impl Pending {
     /// Extends `valid`. A sequence that the buffer's end cuts off is waited for unless the file has ended.
     fn validate(&mut self, path: &Path, ended: bool) -> Result<()> {
+        let begin = self.valid;
+        let validated = self.validate_utf8(path, ended);
+        // A NUL byte is UTF-8, but of no text; it is told before what else is wrong behind it.
+        if let Some(at) = self.buffer[begin..self.valid].iter().position(|byte| *byte == 0).map(|at| begin + at) {
+            let line = self.line + newlines(&self.buffer[..at]);
+            let hint = "if it is UTF-16, convert it: iconv -f UTF-16LE -t UTF-8; an archive must be unpacked";
+            return Err(refused(path, self.offset + at as u64, Some(line), "UTF-8 text", "a NUL byte", hint));
+        }
+        validated
+    }
+
+    fn validate_utf8(&mut self, path: &Path, ended: bool) -> Result<()> {
         let Err(error) = std::str::from_utf8(&self.buffer[self.valid..]) else {
             self.valid = self.buffer.len();
             return Ok(());

@@ -14,14 +14,18 @@ use std::path::Path;
 use twox_hash::xxhash3_64;
 
 /// Files that say that a model has a tokenizer. Taking bytes as ids beside one of them would train on nonsense.
-const OTHER_FILES: [&str; 7] = [
+const OTHER_FILES: [&str; 10] = [
     "tokenizer_config.json",
-    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "vocab.json",
     "merges.txt",
     "vocab.txt",
-    "spiece.model",
     "tekken.json",
+    // And all files that end with these.
+    ".model",
+    ".tiktoken",
+    ".spm",
 ];
 
 /// A tokenizer and its end-of-sequence token.
@@ -55,7 +59,7 @@ impl Tokenizer {
     pub fn load(folder: &Path) -> Result<Option<Tokenizer>> {
         let path = folder.join("tokenizer.json");
         let Some(bytes) = read_if_present(&path)? else {
-            return match OTHER_FILES.iter().find(|name| folder.join(name).exists()) {
+            return match other_file(folder)? {
                 None => Ok(None),
                 Some(name) => Err(Error::Input {
                     place: folder.display().to_string(),
@@ -173,6 +177,19 @@ impl Tokenizer {
             Kind::File { tokenizer, .. } => tokenizer.token_to_id(name),
         }
     }
+}
+
+/// A file that says that the folder has a tokenizer in another form; the first by name.
+fn other_file(folder: &Path) -> Result<Option<String>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|e| Error::io(folder, "listing", e))?,
+    };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_other = |name: &String| {
+        OTHER_FILES.iter().any(|other| if other.starts_with('.') { name.ends_with(other) } else { name == other })
+    };
+    Ok(names.filter(is_other).min())
 }
 
 fn read_if_present(path: &Path) -> Result<Option<Vec<u8>>> {

@@ -13,6 +13,8 @@ use mt_engine::Profile;
 
 /// For the engine's tables, rings and threads, which come after the base is measured.
 const RESERVE: u64 = 8 << 20;
+/// For the stack and the beginnings of the heap of a compute thread, beside what kernels take: 44 and about 60 KiB.
+const THREAD: u64 = 128 << 10;
 /// Added to the smallest budget before it is suggested: the base differs a little from start to start.
 const SLACK: u64 = 1 << 20;
 
@@ -29,9 +31,9 @@ pub(super) struct Ram {
 
 impl Ram {
     /// Measures the base now: data must be read and the tokenizer dropped, the arena not made.
-    pub fn measure(ram: Auto<u64>) -> Ram {
-        let base = memory::resident_bytes() + RESERVE;
-        match ram {
+    pub fn measure(settings: &Settings) -> Ram {
+        let base = memory::resident_bytes() + RESERVE + settings.threads * THREAD;
+        match settings.ram {
             Auto::Value(budget) => Ram { budget, base, auto: None },
             Auto::Auto => {
                 let available = memory::available();

@@ -1,19 +1,38 @@
 //! The command as it was given, so that a refusal can end with one that works.
 
+use std::collections::BTreeMap;
+
 /// Words of a command line, the program's name first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CommandLine {
     words: Vec<String>,
+    /// Where flags have their values from, if not from the command line.
+    places: BTreeMap<String, String>,
 }
 
 impl CommandLine {
     /// From the words as the process got them.
     pub fn new(words: Vec<String>) -> CommandLine {
-        CommandLine { words }
+        CommandLine { words, places: BTreeMap::new() }
+    }
+
+    /// Says where a flag's value comes from, in words: a default, a line of a file.
+    pub fn place(&mut self, flag: &str, place: String) {
+        self.places.insert(flag.to_owned(), place);
+    }
+
+    /// Where a flag's value comes from, in words.
+    pub fn place_of(&self, flag: &str) -> String {
+        self.places.get(flag).cloned().unwrap_or_else(|| "command line".to_owned())
     }
 
     /// The command with `--flag value`, in place of the flag's value if it was given; quoted for a shell.
     pub fn with(&self, flag: &str, value: &str) -> String {
+        self.changed(flag, value).words.iter().map(|word| quoted(word)).collect::<Vec<String>>().join(" ")
+    }
+
+    /// As [`with`](CommandLine::with), to be changed further.
+    pub fn changed(&self, flag: &str, value: &str) -> CommandLine {
         let long = format!("--{flag}");
         let joined = format!("--{flag}=");
         let mut words = Vec::with_capacity(self.words.len() + 2);
@@ -23,12 +42,12 @@ impl CommandLine {
                 // Its value follows.
                 rest.next();
             } else if !word.starts_with(&joined) {
-                words.push(quoted(word));
+                words.push(word.clone());
             }
         }
         words.push(long);
-        words.push(quoted(value));
-        words.join(" ")
+        words.push(value.to_owned());
+        CommandLine { words, places: self.places.clone() }
     }
 }
 

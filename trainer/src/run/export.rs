@@ -1,12 +1,12 @@
 //! Export of a run's last commit as a model folder.
 
-use super::folder::{self, RunFolder};
-use super::inputs::source_record;
+use super::folder::RunFolder;
+use super::inputs::{self, source_record};
 use super::store;
-use crate::checkpoint::{self, ExportDtype, ExportReport, ExportRequest, State};
-use crate::error::{Error, Result};
+use crate::checkpoint::{self, ExportDtype, ExportReport, ExportRequest, OutFolder, State};
+use crate::error::Result;
+use crate::settings::Settings;
 use mt_engine::plan::Residency;
-use mt_kernels::Cpu;
 use std::path::{Path, PathBuf};
 
 /// Largest file of an export where the user does not say.
@@ -29,11 +29,19 @@ pub struct Export {
 /// # Errors
 /// A run that has no commit or is in use; a folder that is in the way; I/O.
 pub fn export(run: &Path, export: &Export, progress: &mut dyn FnMut(u64, u64)) -> Result<(u64, ExportReport)> {
-    folder::require(run)?;
-    require_new(&export.out)?;
-    let folder = RunFolder::open(run)?;
-    let settings = folder.settings()?;
-    let reader = store::open(folder.path(), &settings)?;
+    let folder = RunFolder::open_to_read(run)?;
+    export_of(&folder, &folder.settings()?, export, progress)
+}
+
+/// As [`export`], of a run that this process works on already.
+pub(super) fn export_of(
+    folder: &RunFolder,
+    settings: &Settings,
+    export: &Export,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(u64, ExportReport)> {
+    let out = OutFolder::create(&export.out)?;
+    let reader = store::open(folder.path(), settings)?;
     let state = State {
         engine: &reader.engine,
         manifest: &reader.manifest,
@@ -43,33 +51,14 @@ pub fn export(run: &Path, export: &Export, progress: &mut dyn FnMut(u64, u64)) -
         has_disk: true,
     };
     let request = ExportRequest {
-        out: export.out.clone(),
         dtype: export.dtype,
         max_shard_bytes: Some(export.max_shard_bytes),
         carry_from: folder.model(),
     };
-    let cpu = Cpu::new(settings.threads as usize);
+    let cpu = inputs::cpu(settings)?;
     let record = source_record(folder.path())?;
-    let mut report = checkpoint::export(&state, &reader.config, &record, &request, &cpu, progress)?;
+    let mut report = checkpoint::export(out, &state, &reader.config, &record, &request, &cpu, progress)?;
     report.notices.splice(0..0, reader.notices);
     reader.engine.close()?;
     Ok((reader.note.step, report))
-}
-
-/// Refuses a folder for an export that has files in it.
-pub(super) fn require_new(out: &Path) -> Result<()> {
-    let free = match std::fs::read_dir(out) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    };
-    match free {
-        true => Ok(()),
-        false => Err(Error::Input {
-            place: out.display().to_string(),
-            field: "export folder".to_owned(),
-            expected: "a new folder, or an empty one".to_owned(),
-            found: "something else".to_owned(),
-            hint: Some("name a new folder".to_owned()),
-        }),
-    }
 }

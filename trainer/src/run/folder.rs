@@ -25,13 +25,15 @@ use std::path::{Path, PathBuf};
 /// Folder for runs that were given no name.
 const RUNS: &str = "runs";
 
-/// A run's folder, locked by this process.
+/// A run's folder, locked by this process if it can write to it.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// The path as the user gave it, for what is printed.
+    shown: PathBuf,
     /// Folders above it that were missing, each before its parent.
     made: Vec<PathBuf>,
-    _lock: Lock,
+    _lock: Option<Lock>,
 }
 
 /// `run.json`.
@@ -57,10 +59,11 @@ impl RunFolder {
             Some(path) => (path.to_owned(), make_named(path)?),
             None => make_next(name)?,
         };
-        let path = std::path::absolute(&path).map_err(|source| Error::io(&path, "finding", source))?;
+        let shown = path;
+        let path = absolute(&shown)?;
         files::sync_folder_of(&path)?;
-        let lock = Lock::take(&path)?;
-        Ok(RunFolder { path, made, _lock: lock })
+        let lock = Some(Lock::take(&path)?);
+        Ok(RunFolder { path, shown, made, _lock: lock })
     }
 
     /// Locks an existing run's folder.
@@ -68,13 +71,40 @@ impl RunFolder {
     /// # Errors
     /// `Input` if there is none, or if another process works on it.
     pub fn open(path: &Path) -> Result<RunFolder> {
-        require(path)?;
-        let path = std::path::absolute(path).map_err(|source| Error::io(path, "finding", source))?;
-        let lock = Lock::take(&path)?;
-        Ok(RunFolder { path, made: Vec::new(), _lock: lock })
+        RunFolder::open_with(path, |path| Lock::take(path).map(Some))
     }
 
-    /// The folder.
+    /// As `open`, for reading alone: a folder that cannot be written is not locked.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_to_read(path: &Path) -> Result<RunFolder> {
+        RunFolder::open_with(path, Lock::take_to_read)
+    }
+
+    fn open_with(shown: &Path, lock: fn(&Path) -> Result<Option<Lock>>) -> Result<RunFolder> {
+        require(shown)?;
+        let path = absolute(shown)?;
+        let lock = lock(&path)?;
+        Ok(RunFolder { path, shown: shown.to_owned(), made: Vec::new(), _lock: lock })
+    }
+
+    /// The folder as the user named it.
+    pub fn shown(&self) -> &Path {
+        &self.shown
+    }
+
+    /// Whether the run has made steps, or is about to: with commits, it has one.
+    pub fn has_begun(&self) -> bool {
+        has_begun(&self.path)
+    }
+
+    /// The command that goes on with the run.
+    pub fn resume_command(&self) -> String {
+        format!("mt resume {}", quoted(&self.shown.display().to_string()))
+    }
+
+    /// The folder, absolute.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -97,6 +127,11 @@ impl RunFolder {
     /// Directories of the store.
     pub fn stores(&self, settings: &Settings) -> Vec<PathBuf> {
         stores(&self.path, settings)
+    }
+
+    /// As `stores`, for what is printed.
+    pub fn shown_stores(&self, settings: &Settings) -> Vec<PathBuf> {
+        stores(&self.shown, settings)
     }
 
     /// The settings.
@@ -130,9 +165,9 @@ impl RunFolder {
         files::replace(&self.path.join("run.json"), &text)
     }
 
-    /// Removes what a run that was refused before its first step has left, so that nothing looks like a run. `stores`
+    /// Removes what a run that ended before its first step has left, so that nothing looks like a run. `stores`
     /// are those that this process made.
-    pub fn remove_refused(self, stores: &[PathBuf]) {
+    pub fn remove_unbegun(self, stores: &[PathBuf]) {
         // Nothing can be done about a file that will not go; the refusal itself is what the user must see.
         let _ = mt_engine::remove(stores);
         let _ = fs::remove_dir_all(&self.path);
@@ -140,6 +175,15 @@ impl RunFolder {
             let _ = fs::remove_dir(parent);
         }
     }
+}
+
+/// Whether the run in a folder has begun: metrics are made after the import and its commit, before the first step.
+pub fn has_begun(path: &Path) -> bool {
+    path.join("metrics.jsonl").exists()
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|source| Error::io(path, "finding", source))
 }
 
 /// Refuses a path that is no run's folder.
@@ -203,7 +247,12 @@ fn make_named(path: &Path) -> Result<Vec<PathBuf>> {
                 place: path.display().to_string(),
                 field: "--run".to_owned(),
                 expected: "a new folder".to_owned(),
-                found: if is_run { "a run" } else { "a folder with other files" }.to_owned(),
+                found: match is_run {
+                    true => "a run",
+                    false if path.is_dir() => "a folder with other files",
+                    false => "a file",
+                }
+                .to_owned(),
                 hint: Some(hint),
             })
         }

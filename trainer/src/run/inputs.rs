@@ -4,18 +4,21 @@
 //! The folder is filled here step by step; each part is made again if it is missing, so that a start that was killed in
 //! between goes on where it was.
 
+use super::command_line::CommandLine;
 use super::files;
 use super::folder::RunFolder;
+use super::observer::{Event, Observer};
 use crate::checkpoint::{self, Source, SourceRecord};
-use crate::data::{Data, DataOptions};
+use crate::data::{Data, DataOptions, Tokenizer};
 use crate::default_model;
 use crate::error::{Error, Result};
 use crate::lr::LearningRate;
 use crate::model::{Manifest, ModelConfig};
-use crate::settings::{Auto, Settings};
+use crate::settings::{Auto, STEPS_MAX, Settings};
 use crate::step::{Shapes, micro_batch_auto};
+use mt_kernels::Cpu;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A model's configuration and where its first weights come from.
 pub(super) struct Model {
@@ -35,11 +38,14 @@ pub(super) struct Inputs {
     pub tokens_digest: String,
 }
 
-/// Reads the model that the settings name, before there is a run folder.
-pub(super) fn read_model(settings: &Settings) -> Result<Model> {
+/// Reads the model that the settings name, before there is a run folder. `command` is the one that the settings come
+/// from, if one does.
+pub(super) fn read_model(settings: &Settings, command: Option<&CommandLine>) -> Result<Model> {
     let (name, config) = match &settings.model {
         Some(folder) => {
             require_model(folder)?;
+            // Here rather than in the run's copy, which has not all files, and whose folder goes with a refusal.
+            Tokenizer::load(folder)?;
             let name = folder.file_name().map_or("model".to_owned(), |name| name.to_string_lossy().into_owned());
             (name, ModelConfig::read(&folder.join("config.json"))?)
         }
@@ -49,7 +55,7 @@ pub(super) fn read_model(settings: &Settings) -> Result<Model> {
         }
     };
     let manifest = Manifest::new(&config);
-    check_length(settings, &config)?;
+    check_length(settings, &config, command)?;
     Ok(Model { name, config, manifest })
 }
 
@@ -86,6 +92,14 @@ pub(super) fn kept_model(folder: &Path, settings: &Settings) -> Result<Option<Mo
     Ok(Some(Model { name, config, manifest }))
 }
 
+/// The run's compute threads.
+pub(super) fn cpu(settings: &Settings) -> Result<Cpu> {
+    Cpu::new(settings.threads as usize).map_err(|error| {
+        let what = format!("starting {} compute threads (--threads)", settings.threads);
+        Error::System { what, source: error }
+    })
+}
+
 /// Where the weights of a run came from.
 pub(super) fn source_record(folder: &Path) -> Result<SourceRecord> {
     let path = folder.join("source.json");
@@ -94,19 +108,52 @@ pub(super) fn source_record(folder: &Path) -> Result<SourceRecord> {
         .map_err(|error| Error::input(path.display().to_string(), "record", "formats of tensors", error.to_string()))
 }
 
-/// Opens the data, making the run's ids if there are none, and settles length and learning rate.
-pub(super) fn gather(folder: &RunFolder, settings: &Settings, model: Model) -> Result<Inputs> {
+/// As `gather_kept`, for a run without a commit: the tokenizer is the model folder's, so that a refusal names that.
+pub(super) fn gather_new(
+    folder: &RunFolder,
+    settings: &Settings,
+    model: Model,
+    observer: &mut dyn Observer,
+) -> Result<Inputs> {
+    gather(folder, settings, model, settings.model.clone(), observer)
+}
+
+/// Opens the data, making the run's ids if there are none, and settles length and learning rate. The tokenizer is the
+/// run's own copy: the model's folder may be gone by now.
+pub(super) fn gather_kept(
+    folder: &RunFolder,
+    settings: &Settings,
+    model: Model,
+    observer: &mut dyn Observer,
+) -> Result<Inputs> {
+    gather(folder, settings, model, Some(folder.model()), observer)
+}
+
+fn gather(
+    folder: &RunFolder,
+    settings: &Settings,
+    model: Model,
+    tokenizer: Option<PathBuf>,
+    observer: &mut dyn Observer,
+) -> Result<Inputs> {
     let micro_batch = micro_batch(settings);
     let mut options = DataOptions::new(settings, &model.config, micro_batch, folder.path());
-    // The run's own copy of the tokenizer: the model's folder may be gone by the time of a resume.
-    options.model = Some(folder.model());
-    let data = Data::open(&options)?;
+    options.model = tokenizer;
+    let data = Data::open(&options, &mut |done, all| {
+        observer.event(&Event::Reading(done, all));
+        stop_if_asked(observer)
+    })?;
     let total_steps = total_steps(settings, &data)?;
     let lr = learning_rate(settings, total_steps);
     let rows: Vec<usize> = micro_rows(settings.batch, micro_batch);
     let shapes = Shapes { rows_per_micro: micro_batch as usize, micro_rows: rows, seq: settings.seq_len as usize };
     let tokens_digest = format!("{}-{:016x}", data.report().ids, data.digest());
     Ok(Inputs { model, data, shapes, micro_batch, total_steps, lr, tokens_digest })
+}
+
+/// Ends what comes before the first step if a stop was asked for.
+pub(super) fn stop_if_asked(observer: &dyn Observer) -> Result<()> {
+    if observer.should_stop() { Err(Error::Stopped { hint: None }) } else { Ok(()) }
 }
 
 /// The learning rate of a run of `total_steps`.
@@ -129,33 +176,42 @@ pub(super) fn micro_rows(batch: u64, micro_batch: u64) -> Vec<usize> {
 
 fn total_steps(settings: &Settings, data: &Data) -> Result<u64> {
     let by_epochs = settings.epochs.map(|epochs| data.steps_for_epochs(epochs));
-    match (settings.steps, by_epochs) {
-        (Some(steps), Some(by_epochs)) => Ok(steps.min(by_epochs)),
-        (Some(steps), None) => Ok(steps),
-        (None, Some(by_epochs)) => Ok(by_epochs),
-        (None, None) => Err(Error::input("settings.toml", "steps", "steps or epochs", "neither")),
+    let by_steps = settings.steps.map(u128::from);
+    let steps = match (by_steps, by_epochs) {
+        (Some(steps), Some(by_epochs)) => steps.min(by_epochs),
+        (Some(steps), None) | (None, Some(steps)) => steps,
+        (None, None) => return Err(Error::input("settings.toml", "steps", "steps or epochs", "neither")),
+    };
+    if steps > u128::from(STEPS_MAX) {
+        let expected = format!("a run of at most {STEPS_MAX} steps");
+        return Err(Error::input("--epochs", "length", expected, format!("{steps} steps")));
     }
+    Ok(steps as u64)
 }
 
 fn require_model(folder: &Path) -> Result<()> {
     if folder.join("config.json").is_file() {
         return Ok(());
     }
-    let found = if folder.is_dir() { "a folder without it" } else { "no such folder" };
+    let found = match fs::metadata(folder) {
+        Ok(data) if data.is_dir() => "a folder without it",
+        Ok(_) => "a file",
+        Err(_) => "no such folder",
+    };
     Err(Error::input(folder.display().to_string(), "--model", "a model folder, with config.json", found))
 }
 
-fn check_length(settings: &Settings, config: &ModelConfig) -> Result<()> {
+fn check_length(settings: &Settings, config: &ModelConfig, command: Option<&CommandLine>) -> Result<()> {
     let longest = config.max_positions as u64;
     if settings.seq_len <= longest {
         return Ok(());
     }
     Err(Error::Input {
-        place: "command line".to_owned(),
+        place: command.map_or_else(|| "settings.toml".to_owned(), |command| command.place_of("seq-len")),
         field: "--seq-len".to_owned(),
         expected: format!("at most the model's max_position_embeddings, {longest}"),
         found: settings.seq_len.to_string(),
-        hint: Some(format!("use --seq-len {longest}")),
+        hint: command.map(|command| format!("run: {}", command.with("seq-len", &longest.to_string()))),
     })
 }
 

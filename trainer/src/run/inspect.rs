@@ -6,7 +6,7 @@ use super::note::Note;
 use super::store;
 use crate::error::Result;
 use crate::settings::{Durability, Settings};
-use mt_engine::{Description, Error as EngineError};
+use mt_engine::Description;
 use std::path::{Path, PathBuf};
 
 /// Where a run stands.
@@ -44,6 +44,8 @@ pub struct Inspection {
     pub description: Option<Description>,
     /// The note of its last commit.
     pub note: Option<Note>,
+    /// The folder that its store belongs to, where this one is a copy of it.
+    pub owner: Option<PathBuf>,
     /// Its last step line.
     pub last: Option<StepRecord>,
     /// Bytes on disk of the folder, the store in it left out.
@@ -59,7 +61,7 @@ pub struct Inspection {
 pub fn inspect(run: &Path) -> Result<Inspection> {
     let found = look(run)?;
     if let Some(description) = &found.description {
-        store::check_identity(description, &found.stores, folder::record(run)?.as_ref())?;
+        store::check_identity(description, run, &found.stores, folder::record(run)?.as_ref())?;
     }
     Ok(found)
 }
@@ -69,13 +71,14 @@ pub(super) fn look(run: &Path) -> Result<Inspection> {
     folder::require(run)?;
     let settings = folder::settings(run)?;
     let stores = folder::stores(run, &settings);
-    let (standing, description, note) = standing(&settings, &stores, folder::record(run)?.as_ref());
+    let (standing, description, note) = standing(run, &settings, &stores, folder::record(run)?.as_ref());
     let store_bytes = store::bytes(&stores);
     let inside: u64 =
         stores.iter().filter(|store| store.starts_with(run)).map(|store| super::files::bytes_below(store)).sum();
     Ok(Inspection {
         run: run.to_owned(),
-        standing,
+        owner: note.as_ref().and_then(|note| store::owner_elsewhere(run, &stores, note)),
+        standing: mt_engine::holder(run).map_or(standing, Standing::InUse),
         description,
         note,
         last: metrics::read(&run.join("metrics.jsonl")).pop(),
@@ -87,6 +90,7 @@ pub(super) fn look(run: &Path) -> Result<Inspection> {
 }
 
 fn standing(
+    run: &Path,
     settings: &Settings,
     stores: &[PathBuf],
     record: Option<&RunRecord>,
@@ -94,13 +98,13 @@ fn standing(
     if settings.durability == Durability::None {
         return (Standing::NotKept, None, None);
     }
-    let description = match mt_engine::describe(stores) {
-        Ok(description) => description,
-        Err(EngineError::Locked { pid, .. }) => return (Standing::InUse(pid), None, None),
-        Err(EngineError::NoCommit { .. } | EngineError::NoStore { .. }) => return (Standing::NoCommit, None, None),
+    let description = match store::describe(run, stores, record) {
+        Ok(Some(description)) => description,
+        Ok(None) => return (Standing::NoCommit, None, None),
         Err(error) => return (Standing::Broken(error.to_string()), None, None),
     };
-    let note = store::check_identity(&description, stores, record).and_then(|()| store::note_of(&description, stores));
+    let note =
+        store::check_identity(&description, run, stores, record).and_then(|()| store::note_of(&description, stores));
     match note {
         Ok(note) => {
             let standing = Standing::Committed { step: note.step, total_steps: note.total_steps };

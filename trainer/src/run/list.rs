@@ -11,15 +11,27 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The runs directly in a folder, by name. A folder that does not read as a run is left out.
+/// The runs directly in a folder, by name, numbers in it by their size. A run that does not read comes with the reason; what
+/// is no run is left out.
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn list(dir: &Path) -> Result<Vec<Inspection>> {
+pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Result<Inspection>)>> {
     let entries = fs::read_dir(dir).map_err(|source| Error::io(dir, "listing", source))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    Ok(paths.iter().filter(|path| folder::require(path).is_ok()).filter_map(|path| look(path).ok()).collect())
+    paths.retain(|path| folder::require(path).is_ok());
+    paths.sort_by_cached_key(|path| by_number(&path.display().to_string()));
+    Ok(paths.into_iter().map(|path| (path.clone(), look(&path))).collect())
+}
+
+/// A key by which run-2 comes before run-10.
+fn by_number(name: &str) -> Vec<(u64, String)> {
+    let parts = name.as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
+    let part = |part: &[u8]| {
+        let text = String::from_utf8_lossy(part).into_owned();
+        (text.parse().unwrap_or(0), text)
+    };
+    parts.map(part).collect()
 }
 
 /// What a removal did.
@@ -39,7 +51,8 @@ pub fn remove(run: &Path) -> Result<Removed> {
     folder::require(run)?;
     let folder = RunFolder::open(run)?;
     let stores = folder.stores(&folder.settings()?);
-    let mut bytes = if is_own_store(&folder, &stores)? { mt_engine::remove(&stores)? } else { 0 };
+    let stays = !is_own_store(&folder, &stores)?;
+    let mut bytes = if stays { 0 } else { mt_engine::remove(&stores)? };
     let model = folder.model();
     let of_model = names_of_files().chain(["config.json"]).map(|name| model.join(name));
     let of_run = ["run.json", "source.json", "tokens.bin", "metrics.jsonl"].map(|name| folder.path().join(name));
@@ -53,13 +66,16 @@ pub fn remove(run: &Path) -> Result<Removed> {
     drop(folder);
     remove_file(&path.join("lock"))?;
     let mut kept = Vec::new();
-    for dir in [&model, &path].into_iter().chain(&stores) {
+    for dir in [&model, &path].into_iter().chain(stores.iter().filter(|_| !stays)) {
         // Fails where something else is in it, and then that is what is named.
         if fs::remove_dir(dir).is_err() {
             kept.extend(fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()));
         }
     }
     kept.retain(|kept| *kept != model && !stores.contains(kept));
+    if stays {
+        kept.extend(stores);
+    }
     let _ = fs::remove_dir(&path);
     Ok(Removed { bytes, kept })
 }
@@ -68,7 +84,11 @@ pub fn remove(run: &Path) -> Result<Removed> {
 fn is_own_store(folder: &RunFolder, stores: &[PathBuf]) -> Result<bool> {
     let record = folder.record()?;
     match mt_engine::describe(stores) {
-        Ok(description) => store::check_identity(&description, stores, record.as_ref()).map(|()| true),
+        Ok(description) => {
+            store::check_identity(&description, folder.path(), stores, record.as_ref())?;
+            let note = store::note_of(&description, stores)?;
+            Ok(store::owner_elsewhere(folder.path(), stores, &note).is_none())
+        }
         Err(EngineError::NoStore { .. } | EngineError::NoCommit { .. }) => Ok(true),
         Err(error @ (EngineError::Locked { .. } | EngineError::Format { .. })) => Err(error.into()),
         // It does not say whose it is. A run that has made a store finds it damaged; one that has not made any has met
@@ -89,6 +109,13 @@ fn remove_file(path: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_in_names_are_sorted_by_their_size() {
+        let mut names = ["r-10", "r-2", "a", "r-2b", "r", "r-1"];
+        names.sort_by_key(|name| by_number(name));
+        assert_eq!(names, ["a", "r", "r-1", "r-2", "r-2b", "r-10"]);
+    }
 
     #[test]
     fn files_that_are_not_the_runs_stay_and_are_named() {

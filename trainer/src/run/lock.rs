@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::Path;
 
 /// The held lock. It is released when dropped, and by the kernel when the process ends in any way.
@@ -13,6 +13,21 @@ pub struct Lock {
 }
 
 impl Lock {
+    /// As `take`, for reading alone: None where nothing can be written, so that no lock can be taken.
+    ///
+    /// # Errors
+    /// As `take`.
+    pub fn take_to_read(folder: &Path) -> Result<Option<Lock>> {
+        match Lock::take(folder) {
+            Err(Error::Io { source, .. })
+                if matches!(source.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>
+            {
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
     /// Takes the lock in a run folder and writes this process's id into it.
     ///
     /// # Errors

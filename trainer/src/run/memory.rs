@@ -3,6 +3,7 @@
 use super::size;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Left free by `--ram auto`: this share of what is available, and at least `MARGIN_MIN`.
 const MARGIN_SHARE: u64 = 20;
@@ -13,9 +14,17 @@ pub fn resident_bytes() -> u64 {
     status_field("VmRSS:")
 }
 
-/// Largest resident bytes of this process so far; 0 if the system does not say.
+/// Largest resident bytes of this process so far; 0 if the system does not say. Never falls: the system counts in
+/// portions for each thread, so that its own answer may.
 pub fn peak_bytes() -> u64 {
-    status_field("VmHWM:")
+    static PEAK: AtomicU64 = AtomicU64::new(0);
+    let now = status_field("VmHWM:");
+    PEAK.fetch_max(now, Ordering::Relaxed).max(now)
+}
+
+/// RAM of the machine; 0 if the system does not say.
+pub fn machine_bytes() -> u64 {
+    field_kib(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:")
 }
 
 /// RAM that `--ram auto` takes.

@@ -18,6 +18,9 @@ pub struct Note {
     pub version: u32,
     /// The run's id, which is its store's.
     pub run: String,
+    /// The run's folder when this was written, absolute: tells a folder that moved from one that was copied.
+    #[serde(default)]
+    pub folder: String,
     /// Optimizer steps in the committed state.
     pub step: u64,
     /// Rows taken from the data so far; the next step takes the rows from there.
@@ -52,6 +55,8 @@ pub struct NoteBase {
     pub total_steps: u64,
     /// Digest of the token ids.
     pub tokens_digest: String,
+    /// The run's folder, absolute.
+    pub folder: String,
     /// The settings in force.
     pub settings: Settings,
 }
@@ -62,6 +67,7 @@ impl NoteBase {
         Note {
             version: VERSION,
             run: self.run.clone(),
+            folder: self.folder.clone(),
             step,
             rows_taken: step * self.settings.batch,
             seed: self.settings.seed,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// The caller of a run.
 pub trait Observer {
-    /// Whether to stop at the next resumable point. Asked between steps.
+    /// Whether to stop at the next resumable point. Asked between steps and, before the first, now and then.
     fn should_stop(&self) -> bool;
     /// Something happened.
     fn event(&mut self, event: &Event<'_>);
@@ -20,6 +20,8 @@ pub enum Event<'a> {
     Notice(&'a str),
     /// Everything is decided; nothing has moved yet.
     Planned(&'a Planned),
+    /// Text is being turned into ids: bytes done, all bytes.
+    Reading(u64, u64),
     /// Weights are being written to the store: bytes done, all bytes.
     Importing(u64, u64),
     /// A step is done.
@@ -41,6 +43,8 @@ pub struct Planned {
     pub stores: Vec<PathBuf>,
     /// Name of the model.
     pub model: String,
+    /// Seed of its random first weights; None: they come from a checkpoint.
+    pub random_seed: Option<u64>,
     /// Elements of the model.
     pub parameters: u64,
     /// Of them, those with weight decay.
@@ -51,6 +55,8 @@ pub struct Planned {
     pub gradient_bytes: u64,
     /// Token ids in the data.
     pub data_tokens: u64,
+    /// Whether ids are bytes, for want of a tokenizer.
+    pub is_bytes: bool,
     /// Rows of the data.
     pub rows: u64,
     /// Ids of the last, incomplete row.
@@ -97,7 +103,7 @@ pub struct RamParts {
 pub enum Ending {
     /// All steps are done.
     Done,
-    /// A stop was asked for; the run can be resumed.
+    /// A stop was asked for; a run with commits can be resumed.
     Stopped,
     /// There was nothing to do: all steps had been done before.
     Finished,
@@ -108,6 +114,8 @@ pub enum Ending {
 pub struct Summary {
     /// Why it ended.
     pub ending: Ending,
+    /// Whether there are commits, so that it can go on after a stop.
+    pub is_durable: bool,
     /// Folder of the run.
     pub run: PathBuf,
     /// Steps in the state now.

@@ -1,12 +1,14 @@
 //! A run that goes on: at its last commit, or from the beginning if it has none yet.
 
 use super::command_line::quoted;
+use super::export::{self, Export};
 use super::folder::{RunFolder, RunRecord};
 use super::inputs::{self, Inputs};
 use super::note::{Note, NoteBase};
 use super::observer::{Event, Observer, Summary};
 use super::start::{Process, Start};
 use super::store;
+use crate::checkpoint::{Dtype, ExportDtype};
 use crate::error::{Error, Result};
 use crate::settings::{Auto, Durability, Settings};
 use mt_engine::{Backend, DirectIo};
@@ -51,23 +53,24 @@ pub fn resume(run: &Path, changes: &Changes, process: &Process, observer: &mut d
     let mut settings = folder.settings()?;
     require_durable(&folder, &settings)?;
     apply(&folder, &mut settings, changes)?;
-    let note = match store::last_note(folder.path(), &folder.stores(&settings), folder.record()?.as_ref())? {
-        Some(note) => note,
-        None => return restart(&folder, &settings, process, observer),
-    };
-    let model = inputs::kept_model(folder.path(), &settings)?
-        .ok_or_else(|| Error::input(folder.path().display().to_string(), "model/config.json", "a file", "none"))?;
-    let inputs = inputs::gather(&folder, &settings, model)?;
     let record = folder.record()?;
+    let stores = folder.stores(&settings);
+    let note = store::last_note(folder.path(), &stores, record.as_ref());
+    let Some(note) = note.map_err(|error| moved_hint(&folder, changes, &stores, error))? else {
+        return restart(&folder, &settings, process, observer);
+    };
+    refuse_copy(&folder, &stores, &note)?;
+    let model = store::require_model(folder.path(), &settings)?;
+    let inputs = inputs::gather_kept(&folder, &settings, model, observer)?;
     check(&folder, record.as_ref(), &settings, &inputs, &note, changes, process)?;
-    if let Some(record) = record {
-        keep_accepted(&folder, record, &settings, &inputs, &note)?;
-    }
-    folder.write_settings(&settings)?;
+    let record = record.map(|record| accepted(record, &settings, &inputs, &note));
+    let committed = Some(note.step);
+    let start = Start { folder: &folder, settings: &settings, inputs: &inputs, process, committed, record };
     if note.step >= inputs.total_steps {
+        start.keep_changes()?;
+        export_finished(&folder, &settings, process, observer)?;
         return Ok(Resumed::Finished(note.step));
     }
-    let start = Start { folder: &folder, settings: &settings, inputs: &inputs, process, committed: Some(note.step) };
     start.run(&mut Vec::new(), observer).map(|summary| Resumed::Went(Box::new(summary)))
 }
 
@@ -75,21 +78,61 @@ pub fn resume(run: &Path, changes: &Changes, process: &Process, observer: &mut d
 fn restart(folder: &RunFolder, settings: &Settings, process: &Process, observer: &mut dyn Observer) -> Result<Resumed> {
     observer.event(&Event::Notice("no commit yet, importing again"));
     folder.remove_record()?;
-    folder.write_settings(settings)?;
-    let model = inputs::read_model(settings)?;
+    let model = inputs::read_model(settings, None)?;
     let source = inputs::first_weights(settings, &model)?;
     inputs::keep_model(folder, settings, &model, &source)?;
     drop(source);
-    let inputs = inputs::gather(folder, settings, model)?;
-    let start = Start { folder, settings, inputs: &inputs, process, committed: None };
-    start.run(&mut Vec::new(), observer).map(|summary| Resumed::Went(Box::new(summary)))
+    let inputs = inputs::gather_new(folder, settings, model, observer)?;
+    let start = Start { folder, settings, inputs: &inputs, process, committed: None, record: None };
+    start.run(&mut Vec::new(), observer).map(|summary| Resumed::Went(Box::new(summary))).map_err(|error| match error {
+        Error::Stopped { .. } => Error::Stopped { hint: Some(format!("resume: {}", folder.resume_command())) },
+        other => other,
+    })
+}
+
+/// The export that was asked for, of a run whose steps are done: the process before may have ended within it.
+fn export_finished(
+    folder: &RunFolder,
+    settings: &Settings,
+    process: &Process,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let Some(out) = process.export.clone() else { return Ok(()) };
+    let max_shard_bytes = export::MAX_SHARD_BYTES;
+    let export = Export { out, dtype: ExportDtype::One(Dtype::F32), max_shard_bytes };
+    let (_, report) = export::export_of(folder, settings, &export, &mut |_, _| {})?;
+    report.notices.iter().for_each(|notice| observer.event(&Event::Notice(notice)));
+    observer.event(&Event::Exported(&export.out));
+    Ok(())
+}
+
+/// A store that is missing where `--store OLD=NEW` says that it is: OLD is still what the run knows.
+fn moved_hint(folder: &RunFolder, changes: &Changes, stores: &[PathBuf], error: Error) -> Error {
+    let Error::Input { place, field, expected, found, hint: Some(_) } = error else { return error };
+    let wrong = stores.iter().find_map(|store| changes.stores.iter().find(|(_, to)| to == store));
+    let known = wrong.map(|(from, _)| from).or(stores.first());
+    let old = known.map_or(String::new(), |path| quoted(&path.display().to_string()));
+    let hint = Some(format!("if it moved, run: {} --store {old}=NEW", folder.resume_command()));
+    Error::Input { place, field, expected, found, hint }
+}
+
+/// Refuses to go on with a copy of a run's folder: two runs would write to one store.
+fn refuse_copy(folder: &RunFolder, stores: &[PathBuf], note: &Note) -> Result<()> {
+    let Some(owner) = store::owner_elsewhere(folder.path(), stores, note) else { return Ok(()) };
+    Err(Error::Input {
+        place: folder.shown().display().to_string(),
+        field: "run".to_owned(),
+        expected: "the folder that the store belongs to".to_owned(),
+        found: format!("a copy of {}", owner.display()),
+        hint: Some(format!("run: mt resume {}", quoted(&owner.display().to_string()))),
+    })
 }
 
 fn require_durable(folder: &RunFolder, settings: &Settings) -> Result<()> {
     if settings.durability == Durability::Full {
         return Ok(());
     }
-    let place = folder.path().display().to_string();
+    let place = folder.shown().display().to_string();
     Err(Error::Input {
         field: "durability".to_owned(),
         expected: "full: a run with commits".to_owned(),
@@ -137,19 +180,10 @@ fn changes_rates(settings: &Settings, inputs: &Inputs, note: &Note) -> bool {
     !inputs::learning_rate(settings, note.total_steps).same_rates(&inputs.lr)
 }
 
-/// Keeps that another total was accepted until a commit holds it: the process may end before its first one.
-fn keep_accepted(
-    folder: &RunFolder,
-    record: RunRecord,
-    settings: &Settings,
-    inputs: &Inputs,
-    note: &Note,
-) -> Result<()> {
+/// The record that another total was accepted, until a commit holds it: the process may end before its first one.
+fn accepted(record: RunRecord, settings: &Settings, inputs: &Inputs, note: &Note) -> RunRecord {
     let accepted_steps = changes_rates(settings, inputs, note).then_some(inputs.total_steps);
-    if record.accepted_steps == accepted_steps {
-        return Ok(());
-    }
-    folder.write_record(&RunRecord { accepted_steps, ..record })
+    RunRecord { accepted_steps, ..record }
 }
 
 /// Compares the commit with the run as it is now.
@@ -166,6 +200,7 @@ fn check(
         run: record.map_or(&note.run, |record| &record.uuid).clone(),
         total_steps: inputs.total_steps,
         tokens_digest: inputs.tokens_digest.clone(),
+        folder: folder.path().display().to_string(),
         settings: settings.clone(),
     };
     base.check(note, folder.path())?;

@@ -4,22 +4,22 @@
 use super::budget::{self, Fitted, Ram};
 use super::command_line::CommandLine;
 use super::folder::{RunFolder, RunRecord};
-use super::inputs::{Inputs, first_weights, source_record};
+use super::inputs::{self, Inputs, first_weights, source_record};
 use super::note::NoteBase;
 use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary};
 use super::sample;
 use super::steps::{Steps, StepsDone};
-use super::{files, memory, metrics};
-use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, State};
+use super::{files, memory, metrics, size};
+use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, OutFolder, State};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::model::Manifest;
-use crate::settings::{Durability, Recompute, Settings};
+use crate::settings::{Durability, Recompute, Settings, Warmup};
 use crate::step::{Hyper, Trainer};
 use mt_engine::plan::Residency;
 use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError};
 use mt_kernels::Cpu;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// What a caller asks of this process, beside the settings.
@@ -43,6 +43,8 @@ pub(super) struct Start<'a> {
     pub process: &'a Process,
     /// Steps in the store's last commit; None: there is none, and the weights are imported.
     pub committed: Option<u64>,
+    /// What a resume keeps in `run.json` once nothing can refuse it any more; None where a store is going to be made.
+    pub record: Option<RunRecord>,
 }
 
 /// Where the pages of a planned run are.
@@ -71,23 +73,29 @@ impl Start<'_> {
     /// Goes on to the end of the run or to a stop. `made` gets the store's folders, and those above them that were
     /// missing, as soon as this process has made them.
     pub fn run(&self, made: &mut Vec<PathBuf>, observer: &mut dyn Observer) -> Result<Summary> {
-        self.check_export()?;
-        let ram = Ram::measure(self.settings.ram);
+        // A folder that cannot be written is refused before the steps, not after them.
+        let out = self.process.export.as_deref().map(OutFolder::create).transpose()?;
+        let ram = Ram::measure(self.settings);
+        self.notices(&ram).iter().for_each(|notice| observer.event(&Event::Notice(notice)));
         if let Some(auto) = &ram.auto {
             observer.event(&Event::Notice(&format!("RAM: {}", auto.describe())));
         }
         let fitted = budget::fit(self.inputs, self.settings, &ram, &self.process.command, self.committed.is_none())?;
         let parts = self.parts(&ram, &fitted);
-        observer.event(&Event::Planned(&self.planned(&fitted, parts)));
+        observer.event(&Event::Planned(&self.planned(&fitted, parts)?));
         let stores = if fitted.has_disk { self.folder.stores(self.settings) } else { Vec::new() };
-        let engine = self.open_engine(&fitted, stores, made)?;
+        let cpu = inputs::cpu(self.settings)?;
+        let engine = self.open_engine(&fitted, stores, &ram, made)?;
         for notice in engine.notices() {
             observer.event(&Event::Notice(&notice));
         }
         let placement = Placement::of(&fitted);
         let manifest = &self.inputs.model.manifest;
-        let mut steps = self.steps(engine, fitted)?;
-        let cpu = Cpu::new(self.settings.threads as usize);
+        let mut steps = self.steps(engine, fitted, cpu.clone())?;
+        if let Some(out) = &out {
+            out.require_free(4 * manifest.elements())?;
+        }
+        self.keep_changes()?;
         if self.committed.is_none() {
             let state = placement.state(steps.trainer.engine(), manifest);
             self.import(&state, &cpu, &steps.notes, observer)?;
@@ -95,21 +103,51 @@ impl Start<'_> {
         let done = steps.run(observer)?;
         let sample = self.sample(&mut steps, &done)?;
         let engine = steps.trainer.into_engine();
-        self.export(&placement.state(&engine, manifest), &cpu, &done, observer)?;
+        if let Some(out) = out {
+            self.export(out, &placement.state(&engine, manifest), &cpu, &done, observer)?;
+        }
         engine.close()?;
         let summary = self.summary(&done, parts, sample);
         observer.event(&Event::Ended(&summary));
         Ok(summary)
     }
 
-    fn open_engine(&self, fitted: &Fitted, stores: Vec<PathBuf>, made: &mut Vec<PathBuf>) -> Result<Engine> {
+    /// Makes what a resume changes last: only now, since a refusal must leave the run as it was.
+    pub fn keep_changes(&self) -> Result<()> {
+        if let Some(record) = &self.record {
+            self.folder.write_record(record)?;
+        }
+        self.folder.write_settings(self.settings)
+    }
+
+    /// What the settings say that can hardly be meant.
+    fn notices(&self, ram: &Ram) -> Vec<String> {
+        let (settings, total) = (self.settings, self.inputs.total_steps);
+        let mut notices = Vec::new();
+        if let Warmup::Steps(steps) = settings.warmup
+            && steps > total
+        {
+            notices.push(format!("the warm-up of {steps} steps does not end within the run of {total}"));
+        }
+        if let Some(stop) = self.process.stop_at.filter(|stop| *stop > total) {
+            notices.push(format!("--stop-at {stop} is behind the end of the run, step {total}"));
+        }
+        let machine = memory::machine_bytes();
+        if machine > 0 && ram.budget > machine {
+            let (budget, machine) = (size::human(ram.budget), size::human(machine));
+            notices.push(format!("--ram {budget} is more than the machine has, {machine}"));
+        }
+        notices
+    }
+
+    fn open_engine(&self, fitted: &Fitted, stores: Vec<PathBuf>, ram: &Ram, made: &mut Vec<PathBuf>) -> Result<Engine> {
         let Settings { direct_io, io, .. } = *self.settings;
         let config = Config { direct_io, backend: io, ..Config::new(stores.clone(), fitted.prepared.arena_bytes) };
         if self.committed.is_some() {
             return Engine::open(config).map_err(|error| self.refusal(error));
         }
         let missing: Vec<PathBuf> = stores.iter().flat_map(|store| files::missing(store)).collect();
-        let engine = Engine::create(config, &fitted.prepared.regions).map_err(|error| self.refusal(error))?;
+        let engine = Engine::create(config, &fitted.prepared.regions).map_err(|error| self.no_store(error, ram))?;
         made.extend(stores.into_iter().chain(missing));
         let uuid = engine.identity().uuid.to_string();
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -137,12 +175,39 @@ impl Start<'_> {
         }
     }
 
-    fn steps(&self, engine: Engine, fitted: Fitted) -> Result<Steps<'_>> {
+    /// The refusal of a new store.
+    fn no_store(&self, error: EngineError, ram: &Ram) -> Error {
+        match error {
+            EngineError::NoSpace { path, need, free } => self.too_small(&path, need, free, ram),
+            other => self.refusal(other),
+        }
+    }
+
+    /// The refusal of a volume that is too small for a new store, with what would fit.
+    fn too_small(&self, path: &Path, need: u64, free: u64, ram: &Ram) -> Error {
+        let command = &self.process.command;
+        let missing = size::human(need.saturating_sub(free));
+        let mut hint = format!("free that, or use another volume: {}", command.with("store", "DIR"));
+        let volatile = Settings { durability: Durability::None, ..self.settings.clone() };
+        let fitted = budget::fit(self.inputs, &volatile, ram, command, true);
+        let needs =
+            |fitted: &Fitted| if fitted.has_disk { mt_engine::reserved_bytes(&fitted.prepared.regions) } else { 0 };
+        if fitted.is_ok_and(|fitted| needs(&fitted) <= free) {
+            let command = command.changed("durability", "none");
+            let command = if self.process.export.is_some() { command } else { command.changed("export", "DIR") };
+            hint.push_str(&format!("\nor, without commits: {}", command.with("ram", &size::flag(ram.budget))));
+        }
+        let what = format!("the store (missing {missing} on the volume of {})", path.display());
+        Error::DoesNotFit { what, need_bytes: need, have_bytes: free, hint: Some(hint) }
+    }
+
+    fn steps(&self, engine: Engine, fitted: Fitted, cpu: Cpu) -> Result<Steps<'_>> {
         let settings = self.settings;
         let notes = NoteBase {
             run: engine.identity().uuid.to_string(),
             total_steps: self.inputs.total_steps,
             tokens_digest: self.inputs.tokens_digest.clone(),
+            folder: self.folder.path().display().to_string(),
             settings: settings.clone(),
         };
         let hyper = Hyper {
@@ -157,7 +222,7 @@ impl Start<'_> {
             &self.inputs.model.manifest,
             fitted.prepared,
             &self.inputs.shapes,
-            Cpu::new(settings.threads as usize),
+            cpu,
             hyper,
             self.committed.unwrap_or(0),
         )?;
@@ -177,6 +242,7 @@ impl Start<'_> {
         let source = first_weights(self.settings, &self.inputs.model)?;
         let report = checkpoint::import(state, &source, cpu, &mut |done, all| {
             observer.event(&Event::Importing(done, all));
+            inputs::stop_if_asked(observer)
         })?;
         for notice in &report.notices {
             observer.event(&Event::Notice(notice));
@@ -189,32 +255,31 @@ impl Start<'_> {
     }
 
     /// The model is written at the end, or at a stop where nothing else would be left of it.
-    fn export(&self, state: &State<'_>, cpu: &Cpu, steps: &StepsDone, observer: &mut dyn Observer) -> Result<()> {
+    fn export(
+        &self,
+        folder: OutFolder,
+        state: &State<'_>,
+        cpu: &Cpu,
+        steps: &StepsDone,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
         let Some(out) = &self.process.export else { return Ok(()) };
         if steps.ending == Ending::Stopped && self.settings.durability == Durability::Full {
             return Ok(());
         }
         let request = ExportRequest {
-            out: out.clone(),
             dtype: ExportDtype::One(Dtype::F32),
             max_shard_bytes: Some(super::export::MAX_SHARD_BYTES),
             carry_from: self.folder.model(),
         };
         let record = source_record(self.folder.path())?;
-        let report = checkpoint::export(state, &self.inputs.model.config, &record, &request, cpu, &mut |_, _| {})?;
+        let progress = &mut |_, _| {};
+        let report = checkpoint::export(folder, state, &self.inputs.model.config, &record, &request, cpu, progress)?;
         for notice in &report.notices {
             observer.event(&Event::Notice(notice));
         }
         observer.event(&Event::Exported(out));
         Ok(())
-    }
-
-    /// An export folder that cannot be written is refused before the steps, not after them.
-    fn check_export(&self) -> Result<()> {
-        match &self.process.export {
-            Some(out) => super::export::require_new(out),
-            None => Ok(()),
-        }
     }
 
     /// Text of the built-in model, whose ids are bytes.
@@ -235,20 +300,22 @@ impl Start<'_> {
         }
     }
 
-    fn planned(&self, fitted: &Fitted, ram: RamParts) -> Planned {
+    fn planned(&self, fitted: &Fitted, ram: RamParts) -> Result<Planned> {
         let (settings, inputs) = (self.settings, self.inputs);
         let tensors = || inputs.model.manifest.units.iter().flat_map(|unit| &unit.tensors);
         let parameters = inputs.model.manifest.elements();
         let data = inputs.data.report();
-        Planned {
-            run: self.folder.path().to_owned(),
-            stores: if fitted.has_disk { self.folder.stores(settings) } else { Vec::new() },
+        Ok(Planned {
+            run: self.folder.shown().to_owned(),
+            stores: if fitted.has_disk { self.folder.shown_stores(settings) } else { Vec::new() },
             model: inputs.model.name.clone(),
+            random_seed: source_record(self.folder.path())?.seed,
             parameters,
             decayed: tensors().filter(|tensor| tensor.decay).map(|tensor| tensor.len as u64).sum(),
             state_bytes: 12 * parameters,
             gradient_bytes: 4 * parameters,
             data_tokens: data.ids,
+            is_bytes: data.is_bytes,
             rows: data.rows,
             dropped_tokens: data.dropped_ids,
             batch: settings.batch,
@@ -261,7 +328,7 @@ impl Start<'_> {
             threads: settings.threads,
             ram,
             prediction: fitted.prepared.prediction.clone(),
-        }
+        })
     }
 
     fn summary(&self, steps: &StepsDone, ram: RamParts, sample: Option<(String, String)>) -> Summary {
@@ -269,7 +336,8 @@ impl Start<'_> {
         let losses = lines.first().zip(lines.last()).map(|(first, last)| (first.loss, last.loss));
         Summary {
             ending: steps.ending,
-            run: self.folder.path().to_owned(),
+            is_durable: self.settings.durability == Durability::Full,
+            run: self.folder.shown().to_owned(),
             step: self.committed.unwrap_or(0) + steps.done,
             total_steps: self.inputs.total_steps,
             losses,

@@ -7,11 +7,11 @@ use super::folder::RunFolder;
 use super::inputs::Inputs;
 use super::memory;
 use super::metrics::{Metrics, StepRecord};
-use super::note::NoteBase;
+use super::note::{Note, NoteBase};
 use super::observer::{Ending, Event, Observer};
 use crate::error::{Error, Result};
 use crate::step::{Outcome, Trainer};
-use mt_engine::Stats;
+use mt_engine::{CommitId, Stats};
 use std::time::Instant;
 
 /// One process's steps.
@@ -59,6 +59,7 @@ impl Steps<'_> {
             last_loss: None,
         };
         let mut committed = first;
+        let mut told = self.trainer.engine().committed().map(|(commit, _)| commit);
         for step in first + 1..=self.inputs.total_steps {
             if observer.should_stop() || self.stop_at.is_some_and(|stop| step > stop) {
                 steps.ending = Ending::Stopped;
@@ -74,9 +75,11 @@ impl Steps<'_> {
             steps.tokens += record.tokens;
             steps.last_loss = Some(record.loss);
             observer.event(&Event::Step(&record));
+            self.tell_committed(&mut told, observer);
         }
         if steps.done > 0 {
-            self.finish_state(&mut metrics, observer)?;
+            self.finish_state(&mut metrics)?;
+            self.tell_committed(&mut told, observer);
         }
         steps.seconds = begin.elapsed().as_secs_f64();
         steps.after = self.trainer.engine().stats();
@@ -132,15 +135,29 @@ impl Steps<'_> {
     }
 
     /// Applies the pending update and, with commits, makes the state durable.
-    fn finish_state(&mut self, metrics: &mut Metrics, observer: &mut dyn Observer) -> Result<()> {
+    fn finish_state(&mut self, metrics: &mut Metrics) -> Result<()> {
         metrics.sync()?;
         let step = self.trainer.completed_steps();
         let note = self.checkpoint_every.map(|_| self.notes.at(step).encode());
-        self.trainer.flush(note.as_deref())?;
-        if note.is_some() {
-            observer.event(&Event::Committed(step));
+        self.trainer.flush(note.as_deref()).map_err(|error| self.with_standing(error))
+    }
+
+    /// A numeric stop whose state could not be committed, with the commit that stands.
+    fn with_standing(&self, error: Error) -> Error {
+        let Error::Numeric { step, what } = error else { return error };
+        let stands = match self.trainer.engine().committed() {
+            Some((_, note)) => format!("the commit of step {} stands", step_of(&note)),
+            None => "nothing is kept (--durability none)".to_owned(),
+        };
+        Error::Numeric { step, what: format!("{what}; {stands}") }
+    }
+
+    /// Tells of the newest commit that is durable, once. `told` is the one that was told of last.
+    fn tell_committed(&self, told: &mut Option<CommitId>, observer: &mut dyn Observer) {
+        let Some((commit, note)) = self.trainer.engine().committed() else { return };
+        if told.replace(commit) != Some(commit) {
+            observer.event(&Event::Committed(step_of(&note)));
         }
-        Ok(())
     }
 
     /// A step's gradient was not finite. The state of the step before is complete and not touched yet, unless its
@@ -148,13 +165,18 @@ impl Steps<'_> {
     fn stop_at_numeric(&mut self, error: Error, metrics: &mut Metrics) -> Error {
         let Error::Numeric { step, what } = error else { return error };
         if self.checkpoint_every.is_none() {
-            return Error::Numeric { step, what: format!("{what}; nothing is kept (--durability none)") };
+            return self.with_standing(Error::Numeric { step, what });
         }
         let complete = self.trainer.completed_steps();
         let note = self.notes.at(complete).encode();
         match metrics.sync().and_then(|()| self.trainer.flush(Some(&note))) {
             Ok(()) => Error::Numeric { step, what: format!("{what}; the state of step {complete} is committed") },
-            Err(_) => Error::Numeric { step, what },
+            Err(_) => self.with_standing(Error::Numeric { step, what }),
         }
     }
+}
+
+/// Step of a commit that this process made or opened.
+fn step_of(note: &[u8]) -> u64 {
+    Note::decode(note).expect("notes of a run are read or made by this program").step
 }

@@ -1,8 +1,9 @@
 //! A run's store as seen from outside of training: its last commit, and an engine on it for tools that read.
 
+use super::command_line::quoted;
 use super::files;
 use super::folder::{self, RunRecord};
-use super::inputs::kept_model;
+use super::inputs::{Model, kept_model};
 use super::note::Note;
 use crate::error::{Error, Result};
 use crate::layout::{HI, Layout};
@@ -21,14 +22,20 @@ const CHUNK_ELEMENTS: usize = 1 << 20;
 /// # Errors
 /// A store or a commit that should be there and is not; the engine's; a note that does not read.
 pub(super) fn last_note(run: &Path, stores: &[PathBuf], record: Option<&RunRecord>) -> Result<Option<Note>> {
-    // Metrics are begun after commit 0: with them, a store without a commit is not an import that was cut short.
-    let had_commit = run.join("metrics.jsonl").exists();
+    let Some(description) = describe(run, stores, record)? else { return Ok(None) };
+    check_identity(&description, run, stores, record)?;
+    note_of(&description, stores).map(Some)
+}
+
+/// What a run's store says of itself, whosever it is; None if it has no commit yet.
+///
+/// # Errors
+/// A store or a commit that should be there and is not; the engine's.
+pub(super) fn describe(run: &Path, stores: &[PathBuf], record: Option<&RunRecord>) -> Result<Option<Description>> {
     match mt_engine::describe(stores) {
-        Ok(description) => {
-            check_identity(&description, stores, record)?;
-            note_of(&description, stores).map(Some)
-        }
-        Err(mt_engine::Error::NoCommit { path }) if had_commit => {
+        Ok(description) => Ok(Some(description)),
+        // With steps, a store without a commit is not an import that was cut short.
+        Err(mt_engine::Error::NoCommit { path }) if folder::has_begun(run) => {
             let what = "no superblock of a commit is left, though the run had commits".to_owned();
             Err(mt_engine::Error::Damaged { path, what }.into())
         }
@@ -41,21 +48,42 @@ pub(super) fn last_note(run: &Path, stores: &[PathBuf], record: Option<&RunRecor
     }
 }
 
-/// Refuses the store of another run.
-pub(super) fn check_identity(description: &Description, stores: &[PathBuf], record: Option<&RunRecord>) -> Result<()> {
+/// Refuses the store of another run. A folder without a record can only own what lies in it: the record of a store that
+/// was made elsewhere is written before its first commit.
+pub(super) fn check_identity(
+    description: &Description,
+    run: &Path,
+    stores: &[PathBuf],
+    record: Option<&RunRecord>,
+) -> Result<()> {
     let found = description.identity.uuid.to_string();
-    match record {
-        Some(record) if record.uuid != found => {
-            let place = stores.first().map_or(String::new(), |store| store.display().to_string());
-            Err(Error::input(
-                place,
-                "store",
-                format!("the store of run {}", record.uuid),
-                format!("that of run {found}"),
-            ))
-        }
-        _ => Ok(()),
-    }
+    let expected = match record {
+        Some(record) if record.uuid != found => format!("the store of run {}", record.uuid),
+        None if !is_inside(run, stores) => "no store yet, since run.json names none".to_owned(),
+        _ => return Ok(()),
+    };
+    let place = stores.first().map_or(String::new(), |store| store.display().to_string());
+    Err(Error::input(place, "store", expected, format!("that of run {found}")))
+}
+
+/// Whether a store lies in the run's folder, so that it goes where that goes.
+fn is_inside(run: &Path, stores: &[PathBuf]) -> bool {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let run = absolute(run);
+    stores.iter().all(|store| absolute(store).starts_with(&run))
+}
+
+/// The folder of the run that a store belongs to, if `run` is a copy of it: both folders have the same id, but the store
+/// lies in neither, and it is the other one that its last commit names.
+pub(super) fn owner_elsewhere(run: &Path, stores: &[PathBuf], note: &Note) -> Option<PathBuf> {
+    let owner = Path::new(&note.folder);
+    let same = |a: &Path, b: &Path| {
+        std::fs::canonicalize(a).ok().zip(std::fs::canonicalize(b).ok()).is_some_and(|(a, b)| a == b)
+    };
+    // A folder that moved is not there any more, or is something else by now.
+    let record = if note.folder.is_empty() { None } else { folder::record(owner).ok().flatten() };
+    let is_original = record.is_some_and(|record| record.uuid == note.run) && !same(owner, run);
+    (is_original && !is_inside(run, stores)).then(|| owner.to_owned())
 }
 
 /// The note of a described store.
@@ -72,7 +100,11 @@ fn missing(run: &Path, store: &Path, record: &RunRecord) -> Error {
         field: "store".to_owned(),
         expected: format!("the store of run {} in {}", record.uuid, store.display()),
         found: "no store".to_owned(),
-        hint: Some(format!("if it moved, resume with --store {}=NEW", store.display())),
+        hint: Some(format!(
+            "if it moved, run: mt resume {} --store {}=NEW",
+            quoted(&run.display().to_string()),
+            quoted(&store.display().to_string())
+        )),
     }
 }
 
@@ -100,10 +132,12 @@ pub(super) fn open(run: &Path, settings: &Settings) -> Result<Reader> {
         Durability::Full => last_note(run, &stores, record.as_ref())?,
         Durability::None => None,
     };
-    let (Some(note), Some(model)) = (note, kept_model(run, settings)?) else { return Err(no_commit(run, settings)) };
+    let note = note.ok_or_else(|| no_commit(run, settings))?;
+    let model = require_model(run, settings)?;
     let description = mt_engine::describe(&stores)?;
     let arena = record_bytes(&description.regions) + ARENA;
     let config = Config {
+        read_only: true,
         backend: reading(settings.io),
         checksum_threads: checksum_threads(),
         ..Config::new(stores.clone(), arena)
@@ -126,9 +160,20 @@ fn reading(io: Backend) -> Backend {
     if io == Backend::Pool { Backend::Pool } else { Backend::Auto }
 }
 
+/// The model that a run with a commit keeps.
+pub(super) fn require_model(run: &Path, settings: &Settings) -> Result<Model> {
+    kept_model(run, settings)?.ok_or_else(|| Error::Input {
+        place: run.display().to_string(),
+        field: "model/config.json".to_owned(),
+        expected: "the configuration that the run was started with".to_owned(),
+        found: "no such file".to_owned(),
+        hint: settings.model.as_ref().map(|from| format!("put it back, from {}", from.display())),
+    })
+}
+
 fn no_commit(run: &Path, settings: &Settings) -> Error {
     let (found, hint) = match settings.durability {
-        Durability::Full => ("none yet", Some(format!("run: mt resume {}", run.display()))),
+        Durability::Full => ("none yet", Some(format!("run: mt resume {}", quoted(&run.display().to_string())))),
         Durability::None => ("a run with --durability none, which keeps nothing", None),
     };
     let (place, found) = (run.display().to_string(), found.to_owned());

@@ -36,7 +36,13 @@ pub(crate) fn settings() -> Settings {
 }
 
 fn base() -> NoteBase {
-    NoteBase { run: "a".to_owned(), total_steps: 60, tokens_digest: "9-ff".to_owned(), settings: settings() }
+    NoteBase {
+        run: "a".to_owned(),
+        total_steps: 60,
+        tokens_digest: "9-ff".to_owned(),
+        folder: "/runs/a".to_owned(),
+        settings: settings(),
+    }
 }
 
 #[test]

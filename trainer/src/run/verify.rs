@@ -28,7 +28,7 @@ pub struct Verified {
 /// # Errors
 /// A run that has no commit or is in use; I/O. Corrupt pages are no error here: they are in the result.
 pub fn verify(run: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Verified> {
-    let folder = RunFolder::open(run)?;
+    let folder = RunFolder::open_to_read(run)?;
     let reader = store::open(folder.path(), &folder.settings()?)?;
     let begin = Instant::now();
     let found = reader.engine.verify(progress)?;

@@ -109,10 +109,9 @@ impl<'e> Executor<'e> {
     /// Refuses to update with a gradient that is not finite, where the update comes before the whole norm is known.
     pub(super) fn check_sum(&self, unit: usize) -> Result<()> {
         match self.task.own {
-            Some(own) if !self.sums[unit].is_finite() => Err(Error::Numeric {
-                step: own.step,
-                what: "the gradient is not finite; the last commit stands".to_owned(),
-            }),
+            Some(own) if !self.sums[unit].is_finite() => {
+                Err(Error::Numeric { step: own.step, what: "the gradient is not finite".to_owned() })
+            }
             _ => Ok(()),
         }
     }

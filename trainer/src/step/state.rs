@@ -182,7 +182,7 @@ fn not_representable(update: &Update, tensor: &crate::model::Tensor, element: us
     Error::Numeric {
         step: update.step,
         what: format!(
-            "the update gives a number that is not finite or too large in element {} of {}; the last commit stands",
+            "the update gives a number that is not finite or too large in element {} of {}",
             element - tensor.offset,
             tensor.name
         ),

@@ -68,7 +68,7 @@ fn chunked(tied: bool, rows: &[usize], options: &Options, hyper: Hyper, chunk: u
     let layout = Layout::new(&manifest, options.page_elements, chunk);
     let prepared = inputs.with_layout(layout, options.recompute).unwrap();
     let engine = Engine::create(Config::new(Vec::new(), prepared.arena_bytes), &prepared.regions).unwrap();
-    let trainer = Trainer::new(engine, &config, &manifest, prepared, &shapes, Cpu::new(1), hyper, 0).unwrap();
+    let trainer = Trainer::new(engine, &config, &manifest, prepared, &shapes, Cpu::new(1).unwrap(), hyper, 0).unwrap();
     let mut schedule = Schedule::default();
     let chunks = trainer.model.chunks.clone();
     for chunk in chunks.iter().flatten() {
@@ -226,7 +226,7 @@ fn clipping_needs_the_norm_before_the_update() {
     let prepared = prepare(&config, &manifest, &shapes, &options(Recompute::All, true)).unwrap();
     let engine = Engine::create(Config::new(Vec::new(), prepared.arena_bytes), &prepared.regions).unwrap();
     let hyper = Hyper { max_grad_norm: Some(1.0), ..HYPER };
-    assert!(Trainer::new(engine, &config, &manifest, prepared, &shapes, Cpu::new(1), hyper, 0).is_err());
+    assert!(Trainer::new(engine, &config, &manifest, prepared, &shapes, Cpu::new(1).unwrap(), hyper, 0).is_err());
 }
 
 #[test]

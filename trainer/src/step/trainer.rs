@@ -146,7 +146,7 @@ impl Trainer {
         let fused_backward = self.prepared.scheme.options.fused_backward;
         let what =
             if loss.is_finite() { format!("the gradient norm is {norm}") } else { format!("the loss is {loss}") };
-        let stands = if fused_backward { "the last commit stands" } else { "nothing was updated with it" };
+        let stands = if fused_backward { "some weights were updated with it" } else { "nothing was updated with it" };
         let error = Error::Numeric { step, what: format!("{what}; {stands}") };
         if fused_backward {
             self.broken = Some(error.to_string());

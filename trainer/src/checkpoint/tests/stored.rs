@@ -3,7 +3,7 @@
 
 use super::super::dtype::Dtype;
 use super::super::stream::{self, State};
-use super::super::{ExportDtype, ExportReport, ExportRequest, Source, SourceRecord, export, import};
+use super::super::{ExportDtype, ExportReport, ExportRequest, OutFolder, Source, SourceRecord, export, import};
 use super::{Draft, assert_says, bits, config_folder, model, read_all, refusal, single_folder};
 use crate::error::Result;
 use crate::layout::{HI, LO, Layout, M, V};
@@ -63,7 +63,7 @@ impl Place {
     }
 
     fn import(&self, manifest: &Manifest, source: &Source) -> Result<super::super::ImportReport> {
-        import(&self.state(manifest), source, &Cpu::new(2), &mut |_, _| {})
+        import(&self.state(manifest), source, &Cpu::new(2).unwrap(), &mut |_, _| Ok(()))
     }
 
     /// Commits, closes, and opens at the commit with chunks of another size.
@@ -77,8 +77,14 @@ impl Place {
     }
 }
 
-fn request(out: PathBuf, dtype: ExportDtype, max_shard_bytes: Option<u64>) -> ExportRequest {
-    ExportRequest { out, dtype, max_shard_bytes, carry_from: "none".into() }
+/// What to export, and where.
+struct Asked {
+    out: PathBuf,
+    request: ExportRequest,
+}
+
+fn request(out: PathBuf, dtype: ExportDtype, max_shard_bytes: Option<u64>) -> Asked {
+    Asked { out, request: ExportRequest { dtype, max_shard_bytes, carry_from: "none".into() } }
 }
 
 fn run_export(
@@ -86,9 +92,10 @@ fn run_export(
     config: &ModelConfig,
     manifest: &Manifest,
     record: &SourceRecord,
-    request: &ExportRequest,
+    asked: &Asked,
 ) -> Result<ExportReport> {
-    export(&place.state(manifest), config, record, request, &Cpu::new(2), &mut |_, _| {})
+    let folder = OutFolder::create(&asked.out)?;
+    export(folder, &place.state(manifest), config, record, &asked.request, &Cpu::new(2).unwrap(), &mut |_, _| {})
 }
 
 /// What other readers find in the folder of an export.
@@ -141,7 +148,7 @@ fn an_export_without_training_gives_the_source_back_whatever_the_store() {
         let out = folder.path().join(format!("out-{}", places[0].layout.page_elements)).join("deep");
         for dtype in [ExportDtype::Source, ExportDtype::One(Dtype::F32)] {
             let mut request = request(out.join(format!("{dtype:?}")), dtype, None);
-            request.carry_from = folder.path().into();
+            request.request.carry_from = folder.path().into();
             let report = run_export(&places[0], &config, &manifest, &record, &request).unwrap();
             assert_eq!(report.files, ["model.safetensors", "config.json", "tokenizer.json"]);
             assert_eq!(names(&request.out), ["config.json", "model.safetensors", "tokenizer.json"]);
@@ -188,14 +195,16 @@ fn progress_goes_up_to_all_bytes() {
     let mut note = |done, all| {
         assert_eq!(all, 4 * manifest.elements());
         seen.push(done);
+        Ok(())
     };
-    import(&place.state(&manifest), &source, &Cpu::new(1), &mut note).unwrap();
+    import(&place.state(&manifest), &source, &Cpu::new(1).unwrap(), &mut note).unwrap();
     assert!(seen.is_sorted() && seen.len() > 5 && seen.last() == Some(&(4 * manifest.elements())));
     let out = tempfile::tempdir().unwrap();
     let mut last = (0, 0);
     let request = request(out.path().join("out"), ExportDtype::Source, None);
     let note = &mut |done, all| last = (done, all);
-    export(&place.state(&manifest), &config, &source.record(), &request, &Cpu::new(1), note).unwrap();
+    let (folder, cpu) = (OutFolder::create(&request.out).unwrap(), Cpu::new(1).unwrap());
+    export(folder, &place.state(&manifest), &config, &source.record(), &request.request, &cpu, note).unwrap();
     assert_eq!(last, (4 * manifest.elements(), 4 * manifest.elements()));
 }
 
@@ -258,6 +267,26 @@ fn an_export_that_fails_leaves_nothing_and_one_in_the_way_is_kept() {
 }
 
 #[test]
+fn an_export_whose_name_was_taken_meanwhile_keeps_both() {
+    let (config, manifest) = model(json!({}));
+    let source = Source::random(Path::new("none"), &config, &manifest, 9);
+    let place = Place::in_ram(&manifest);
+    place.import(&manifest, &source).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let asked = request(dir.path().join("out"), ExportDtype::Source, None);
+    let folder = OutFolder::create(&asked.out).unwrap();
+    std::fs::write(&asked.out, "mine").unwrap();
+    std::fs::create_dir_all(dir.path().join("out-2/theirs")).unwrap();
+    let (state, cpu) = (place.state(&manifest), Cpu::new(1).unwrap());
+    let result = export(folder, &state, &config, &source.record(), &asked.request, &cpu, &mut |_, _| {});
+    assert_says(&refusal(result), &[&asked.out.display().to_string(), "out-3"]);
+    assert_eq!(names(dir.path()), ["out", "out-2", "out-3"]);
+    assert!(reread(&dir.path().join("out-3"), &manifest) == read_all(&source, &manifest));
+    let little = OutFolder::create(&dir.path().join("other")).unwrap().require_free(u64::MAX).unwrap_err();
+    assert_eq!((little.exit_code(), names(dir.path()).len()), (3, 3));
+}
+
+#[test]
 fn a_weight_that_is_not_finite_stops_the_import_and_the_store_stays_usable() {
     let (config, manifest) = model(json!({}));
     let sound = Draft::new(&manifest, |_| Dtype::F32);
@@ -282,7 +311,7 @@ fn an_arena_too_small_for_a_chunk_is_refused_with_bytes() {
     let source = Source::random(Path::new("none"), &config, &manifest, 9);
     let place = Place::on_disk(&manifest, 2_048, 6_144, 1);
     let state = State { host_bytes: place.host_bytes - 8_192, ..place.state(&manifest) };
-    let result = import(&state, &source, &Cpu::new(1), &mut |_, _| {});
+    let result = import(&state, &source, &Cpu::new(1).unwrap(), &mut |_, _| Ok(()));
     match result {
         Err(crate::Error::DoesNotFit { need_bytes, have_bytes, .. }) => assert!(need_bytes > have_bytes),
         other => panic!("{other:?}"),

@@ -94,7 +94,7 @@ fn epochs_are_rounded_up_to_whole_steps() {
     assert_eq!(order.steps_for_epochs(3, 4), 8);
     assert_eq!(order.steps_for_epochs(1, 11), 1);
     assert_eq!(order.rows_of_step(3, 4), [(0, 8), (0, 9), (1, 0), (1, 1)]);
-    assert_eq!(RowOrder::new(u64::MAX / 2, 0, false).steps_for_epochs(4, 8), (u64::MAX / 2).div_ceil(2));
+    assert_eq!(RowOrder::new(u64::MAX / 2, 0, false).steps_for_epochs(4, 8), u128::from(u64::MAX / 2).div_ceil(2));
 }
 
 /// 10^7 rows: constant memory, and any place can be asked for.
