@@ -44,6 +44,52 @@ fn b05_other_containers_are_refused_by_name() {
 }
 
 #[test]
+fn b05_bytes_of_no_text_are_refused_with_their_offset() {
+    let place = place();
+    let text = small::text(5, 600);
+    let mut tar = text.clone().into_bytes();
+    tar.splice(450..450, [0; 512]);
+    let wide = |bytes: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
+    let files = [("le", 1, wide(u16::to_le_bytes)), ("be", 0, wide(u16::to_be_bytes)), ("tar", 450, tar)];
+    for (name, offset, bytes) in files {
+        place.write(&format!("{name}.txt"), bytes);
+        let parts = [&format!("{name}.txt"), &format!("byte {offset}"), "NUL"];
+        place.refused(&format!("{RUN} --data {name}.txt --run r"), 2, &parts);
+    }
+}
+
+#[test]
+fn a_tokenizer_in_another_form_is_refused_and_the_model_folder_named() {
+    let place = place();
+    place.write("t.txt", small::text(5, 600));
+    for name in ["tekken.json", "spiece.model", "special_tokens_map.json", "x.tiktoken", "tokenizer_config.json"] {
+        let file = place.write(&format!("m/{name}"), "{}");
+        place.refused(&format!("{RUN} --data t.txt --run r"), 2, &[&place.path("m").display().to_string(), name]);
+        std::fs::remove_file(file).expect("it can be removed");
+    }
+    place.write("m/tokenizer.json", "{}");
+    place.refused(&format!("{RUN} --data t.txt --run r"), 2, &[&place.path("m/tokenizer.json").display().to_string()]);
+    assert!(!place.path("r").exists());
+}
+
+#[test]
+fn rows_without_targets_are_left_out_whatever_the_step() {
+    let place = place();
+    let mut words = format!("{RUN} --seq-len 4 --batch 1 --steps 6 --checkpoint-every 1 --run r --data whole.txt")
+        .replace("--seq-len 16 --batch 2 --steps 2 ", "");
+    place.write("whole.txt", small::text(5, 16));
+    for i in 0..4 {
+        place.write(&format!("{i}.txt"), "x");
+        words.push_str(&format!(" --data {i}.txt"));
+    }
+    let done = place.ok(&words);
+    assert!(done.err.contains("1 of 5 rows"), "{done}");
+    assert_eq!(place.metrics("r").len(), 6);
+    place.refused(&words.replace("--data whole.txt", "").replace("--run r", "--run s"), 2, &["documents of one id"]);
+    assert!(!place.path("s").exists());
+}
+
+#[test]
 fn b05_invalid_utf8_is_refused_with_its_offset() {
     let place = place();
     for (name, offset, bytes) in
