@@ -42,8 +42,8 @@ pub struct Description {
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Describes the store on these volumes. Takes no lock and changes nothing, so that it is in nobody's way, and works on a
-/// store that its owner works on.
+/// Describes the store on these volumes. Takes no lock and changes nothing, so that it is in nobody's way, and works on
+/// a store that its owner works on.
 ///
 /// # Errors
 /// As [`Engine::open`](crate::Engine::open), but for `Locked`: `NoStore`, `NoCommit`, `Damaged`, `Format`,

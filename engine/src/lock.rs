@@ -89,8 +89,8 @@ fn is_denied(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// The process that holds the lock of the volume in `dir`, found without taking it: asking by taking would refuse an owner
-/// who comes at that moment. None where the system does not tell.
+/// The process that holds the lock of the volume in `dir`, found without taking it: asking by taking would refuse an
+/// owner who comes at that moment. None where the system does not tell.
 pub fn holder(dir: &Path) -> Option<u32> {
     let mut file = File::open(dir.join("lock")).ok()?;
     let inode = format!(":{}", file.metadata().ok()?.ino());

@@ -1,13 +1,13 @@
 //! The processor: a pool of threads that every kernel takes as its first argument.
 
 use crate::simd::Detected;
-use std::io;
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::sync::Arc;
 
 /// Threads and detected instruction sets. Clones share the threads.
 #[derive(Clone)]
 pub struct Cpu {
-    pool: Arc<rayon::ThreadPool>,
+    pool: Arc<ThreadPool>,
     threads: usize,
     level: Detected,
 }
@@ -17,18 +17,14 @@ impl Cpu {
     ///
     /// # Errors
     /// The operating system refuses to start a thread.
-    pub fn new(threads: usize) -> io::Result<Cpu> {
+    pub fn new(threads: usize) -> Result<Cpu, ThreadPoolBuildError> {
         Cpu::with_level(threads, Detected::best())
     }
 
     /// A pool that uses a chosen instruction set.
-    pub(crate) fn with_level(threads: usize, level: Detected) -> io::Result<Cpu> {
+    pub(crate) fn with_level(threads: usize, level: Detected) -> Result<Cpu, ThreadPoolBuildError> {
         let threads = threads.max(1);
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|i| format!("compute-{i}"))
-            .build()
-            .map_err(io::Error::other)?;
+        let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("compute-{i}")).build()?;
         Ok(Cpu { pool: Arc::new(pool), threads, level })
     }
 

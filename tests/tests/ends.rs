@@ -1,5 +1,6 @@
-//! How commands end, and what they leave: refusals that change nothing, runs that are never removed once they have begun,
-//! pipes that nobody reads, folders that were copied, moved or cannot be written. Real processes on a small model.
+//! How commands end, and what they leave: refusals that change nothing, runs that are never removed once they have
+//! begun, pipes that nobody reads, folders that were copied, moved or cannot be written. Real processes on a small
+//! model.
 
 use mt_tests::command::{Finished, Place, finish};
 use mt_tests::small::{self, Small};
@@ -107,7 +108,10 @@ fn what_ends_before_the_first_step_leaves_nothing() {
         assert!(!place.path("runs/r").exists(), "{flags}");
     }
     let names: Vec<_> = std::fs::read_dir(place.path("")).expect("a folder").flatten().map(|e| e.file_name()).collect();
-    assert!(names.iter().all(|name| ["m", "t.txt", "file", "runs"].contains(&name.to_str().expect("text"))), "{names:?}");
+    assert!(
+        names.iter().all(|name| ["m", "t.txt", "file", "runs"].contains(&name.to_str().expect("text"))),
+        "{names:?}"
+    );
     place.ok(&format!("{RUN} --steps 2 --run runs/r"));
     place.refused(&format!("{RUN} --steps 2 --run file"), 2, &["found a file"]);
     place.refused("train --model t.txt --data t.txt", 2, &["found a file"]);
@@ -132,7 +136,9 @@ fn nobody_needs_to_read_what_is_printed() {
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     let steps = place.metrics("r").len();
     assert!(place.ok("verify r").out.contains(&format!("after step {steps}:")), "the stop committed");
-    for words in ["inspect r", "inspect r --json", "ls .", "verify r", "export r --out o", "train --print-config", "--help"] {
+    for words in
+        ["inspect r", "inspect r --json", "ls .", "verify r", "export r --out o", "train --print-config", "--help"]
+    {
         assert_eq!(code(words), Some(0), "{words}");
     }
     assert_eq!(code("resume none"), Some(2));
@@ -210,13 +216,14 @@ fn a_refused_resume_changes_nothing() {
 fn refusals_end_with_what_works() {
     let place = place();
     place.run(&format!("{RUN} --steps 4 --stop-at 2 --run runs/a-b --store s"));
-    let refused = place.refused(&format!("{} --run x", run_with("--seq-len", "600")), 2, &["command line: --seq-len", "512"]);
+    let refused =
+        place.refused(&format!("{} --run x", run_with("--seq-len", "600")), 2, &["command line: --seq-len", "512"]);
     let words = refused.err.split("run: mt ").nth(1).expect("a command").trim().to_owned();
     place.ok(&format!("{words} --steps 1"));
     place.write("c.toml", "model = \"m\"\ndata = \"t.txt\"\nseq-len = 600\n");
     place.refused("train c.toml", 2, &["c.toml:3", "run: mt train c.toml --seq-len 512"]);
     place.refused("train --data t.txt t.txt", 2, &["--data t.txt", ".toml"]);
-    place.refused(&format!("{RUN} --batch -1"), 2, &["--batch", "from 1 to"]);
+    place.refused(&run_with("--batch", "-1"), 2, &["--batch", "from 1 to"]);
     // The store is looked for where the run knows it, however often it was not there.
     let (old, wrong) = (place.path("s").display().to_string(), place.path("wrong").display().to_string());
     let refused = place.refused(&format!("resume runs/a-b --store {old}={wrong}"), 2, &[]);
@@ -313,7 +320,8 @@ fn a_numeric_stop_names_the_commit_that_stands() {
     for (flags, run) in [("--max-grad-norm off", "backward"), ("", "forward")] {
         let words = format!("{} --steps 9 --checkpoint-every 1 {flags} --run {run}", run_with("--lr", "1e38"));
         let done = place.refused(&words, 5, &["the commit of step", "stands"]);
-        let step = done.err.split("the commit of step ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a step");
+        let step =
+            done.err.split("the commit of step ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a step");
         assert!(place.ok(&format!("verify {run}")).out.contains(&format!("after step {step}:")), "{done}");
     }
 }

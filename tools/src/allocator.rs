@@ -1,13 +1,13 @@
 //! The allocator of the command: the system's, but for large aligned memory, of which each thread keeps one block.
 //!
-//! The gemm crate allocates what it packs anew in every call, aligned to 128 bytes. The C library cuts such memory out of
-//! a larger piece; the cuttings pin the heap, and holes of nearly the right size pile up: up to 10 MiB a thread where 2
-//! are in use, so that no budget held. Giving each back to the system at once holds too, but costs a quarter of the
-//! processor's time in page faults.
+//! The gemm crate allocates what it packs anew in every call, aligned to 128 bytes. The C library cuts such memory out
+//! of a larger piece; the cuttings pin the heap, and holes of nearly the right size pile up: up to 10 MiB a thread
+//! where 2 are in use, so that no budget held. Giving each back to the system at once holds too, but costs a quarter of
+//! the processor's time in page faults.
 //!
 //! Terms: *large*: of [`LARGE`] bytes or more, aligned to more than the C library does by itself, and no larger than a
-//! block. Invariant: all large memory is a block, allocated with the layout [`BLOCK`], whatever part of it was asked for. Of
-//! a block only what was touched is resident, so a thread keeps as much as its largest call took.
+//! block. Invariant: all large memory is a block, allocated with the layout [`BLOCK`], whatever part of it was asked
+//! for. Of a block only what was touched is resident, so a thread keeps as much as its largest call took.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,7 +18,7 @@ use std::ptr;
 const LARGE: usize = 64 << 10;
 /// The C library aligns to this by itself.
 const ALIGNED: usize = 16;
-/// More than a call of the gemm crate packs with vectors (5.2 MiB at most, see `product::scratch_bytes`).
+/// More than a call of the gemm crate packs with vectors (5.2 MiB at most: `packed_bytes` of `kernels/src/product.rs`).
 const BLOCK: Layout = match Layout::from_size_align(8 << 20, 4096) {
     Ok(layout) => layout,
     Err(_) => panic!("a power of two"),
@@ -62,15 +62,15 @@ fn keep(block: *mut u8) {
 
 fn release(block: *mut u8) {
     if !block.is_null() {
-        // SAFETY: what is kept or passed to `keep` came from `block`, which allocates with this layout, and is in no other
-        // hands: it was taken out of its cell, or its owner gave it back.
+        // SAFETY: what is kept or passed to `keep` came from `block`, which allocates with this layout, and is in no
+        // other hands: it was taken out of its cell, or its owner gave it back.
         unsafe { System.dealloc(block, BLOCK) };
     }
 }
 
-// SAFETY: memory comes from the system's allocator with the layout that was asked for or, where that is large, with one of
-// at least its size and alignment; which of the two follows from the layout alone, so that it goes back the same way. No
-// call unwinds: access to a thread's cell can fail but not panic, and allocates nothing large.
+// SAFETY: memory comes from the system's allocator with the layout that was asked for or, where that is large, with one
+// of at least its size and alignment; which of the two follows from the layout alone, so that it goes back the same
+// way. No call unwinds: access to a thread's cell can fail but not panic, and allocates nothing large.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is passed on.
@@ -103,8 +103,8 @@ unsafe impl GlobalAlloc for Allocator {
             // SAFETY: the caller's promise is passed on.
             (false, false) => unsafe { System.realloc(memory, layout, size) },
             _ => {
-                // SAFETY: the new memory is another than the old, each has at least its layout's size, and the old one goes
-                // back with the layout that it came with.
+                // SAFETY: the new memory is another than the old, each has at least its layout's size, and the old one
+                // goes back with the layout that it came with.
                 unsafe {
                     let moved = self.alloc(new);
                     if !moved.is_null() {
@@ -125,7 +125,8 @@ mod tests {
     #[test]
     fn a_thread_gets_its_block_again_and_other_memory_keeps_its_content() {
         let layout = |bytes| Layout::from_size_align(bytes, 128).unwrap();
-        // SAFETY: no layout is empty, each memory goes back once with the layout that it has, and is read where written.
+        // SAFETY: no layout is empty, each memory goes back once with the layout that it has, and is read where
+        // written.
         unsafe {
             let first = ALLOCATOR.alloc(layout(LARGE));
             ALLOCATOR.dealloc(first, layout(LARGE));

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
     version,
     max_term_width = 110,
     after_help = "Exit codes: 0 done, 2 bad input, 3 does not fit, \
-    4 I/O or corruption, 5 numeric stop, 130 stopped (resumable, but for --durability none).\n\nExamples:\n  mt train\n  \
+    4 I/O or corruption, 5 numeric stop, 130 stopped (resumable with commits).\n\nExamples:\n  mt train\n  \
     mt train --data notes.txt --run runs/notes\n  mt resume runs/notes\n  mt export runs/notes --out notes-model"
 )]
 pub struct Cli {
@@ -68,7 +68,6 @@ impl Command {
 
 /// Flags of `mt train`. All values are text here; their names are those of `options.rs`.
 #[derive(Args, Debug)]
-#[command(allow_negative_numbers = true)]
 pub struct Train {
     /// TOML file with any of the flags below
     #[arg(value_name = "CONFIG.toml")]
@@ -96,55 +95,55 @@ pub struct Train {
     pub io: Option<String>,
     /// RAM of the whole process, e.g. 600MiB or auto: what is free, less a margin [default: auto; 64MiB without
     /// --model]
-    #[arg(long, value_name = "SIZE|auto")]
+    #[arg(long, value_name = "SIZE|auto", allow_negative_numbers = true)]
     pub ram: Option<String>,
     /// Optimizer steps of the run [default: without --epochs, 60 without --model; else as --epochs says]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub steps: Option<String>,
     /// Passes over the data; with --steps too, the first reached ends the run [default: 1 with --model and no --steps]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub epochs: Option<String>,
     /// Stop after this step, resumable [default: not set]
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", allow_negative_numbers = true)]
     pub stop_at: Option<String>,
     /// Sequences per optimizer step [default: 4]
-    #[arg(long, value_name = "SEQUENCES")]
+    #[arg(long, value_name = "SEQUENCES", allow_negative_numbers = true)]
     pub batch: Option<String>,
     /// Sequences computed together; auto: about 1,024 tokens [default: auto]
-    #[arg(long, value_name = "N|auto")]
+    #[arg(long, value_name = "N|auto", allow_negative_numbers = true)]
     pub micro_batch: Option<String>,
     /// Tokens of a sequence [default: 512; 128 without --model]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true)]
     pub seq_len: Option<String>,
     /// Peak learning rate [default: 2e-5; 2e-3 without --model]
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
     pub lr: Option<String>,
     /// Learning rate after the warm-up: constant, linear or cosine [default: cosine]
     #[arg(long, value_name = "SHAPE")]
     pub lr_schedule: Option<String>,
     /// Length of the warm-up, in steps or as a percentage of the run [default: 5%; 20 without --model]
-    #[arg(long, value_name = "STEPS|PERCENT")]
+    #[arg(long, value_name = "STEPS|PERCENT", allow_negative_numbers = true)]
     pub warmup: Option<String>,
     /// Floor of the learning rate as a share of its peak [default: 0.1]
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
     pub min_lr_ratio: Option<String>,
     /// Clip gradients to this global norm, or off [default: 1]
-    #[arg(long, value_name = "F|off")]
+    #[arg(long, value_name = "F|off", allow_negative_numbers = true)]
     pub max_grad_norm: Option<String>,
     /// Decoupled weight decay of matrices [default: 0.1]
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
     pub weight_decay: Option<String>,
     /// Decay rates of AdamW's two moments [default: 0.9,0.95]
     #[arg(long, value_name = "F,F")]
     pub betas: Option<String>,
     /// AdamW's epsilon, added outside the root [default: 1e-8]
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
     pub eps: Option<String>,
     /// Seed of a random initialization and of the order of sequences [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<String>,
     /// CPU threads; auto: all that the process may use [default: auto]
-    #[arg(long, value_name = "N|auto")]
+    #[arg(long, value_name = "N|auto", allow_negative_numbers = true)]
     pub threads: Option<String>,
     /// Take sequences in their order [default: a seeded order, another in each epoch]
     #[arg(long)]
@@ -152,9 +151,9 @@ pub struct Train {
     /// Keep only each layer's input and compute the rest again in backward: all, none or auto [default: auto]
     #[arg(long, value_name = "WHAT")]
     pub recompute: Option<String>,
-    /// Steps between commits; auto: as often as costs at most 1% [default: auto; a commit at the end alone without --model, --data, --steps
-    /// and --epochs]
-    #[arg(long, value_name = "N|auto")]
+    /// Steps between commits; auto: as often as costs at most 1% [default: auto; a commit at the end alone without
+    /// --model, --data, --steps and --epochs]
+    #[arg(long, value_name = "N|auto", allow_negative_numbers = true)]
     pub checkpoint_every: Option<String>,
     /// full: a crash at any moment loses at most the steps since the last commit. none: a crash loses the run; needs
     /// --export or --discard [default: full]
@@ -167,7 +166,7 @@ pub struct Train {
     #[arg(long)]
     pub discard: bool,
     /// Elements of a page: a power of two from 2048 to 1048576 [default: auto: at most 1% of padding]
-    #[arg(long, value_name = "ELEMENTS|auto")]
+    #[arg(long, value_name = "ELEMENTS|auto", allow_negative_numbers = true)]
     pub page: Option<String>,
     /// Print JSON lines on stdout, everything else on stderr [default: off]
     #[arg(long)]
@@ -179,16 +178,15 @@ pub struct Train {
 
 /// Flags of `mt resume`.
 #[derive(Args, Debug)]
-#[command(allow_negative_numbers = true)]
 pub struct Resume {
     /// Folder of the run
     #[arg(value_name = "RUN")]
     pub run: String,
     /// Optimizer steps of the whole run, those already done included [default: as the run was started]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub steps: Option<String>,
     /// Stop after this step, resumable [default: not set]
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", allow_negative_numbers = true)]
     pub stop_at: Option<String>,
     /// Where a store's file system has no direct I/O [default: as the run was started]
     #[arg(long, value_name = "preferred|required")]
@@ -197,13 +195,13 @@ pub struct Resume {
     #[arg(long, value_name = "auto|uring|pool")]
     pub io: Option<String>,
     /// RAM of the whole process [default: as the run was started]
-    #[arg(long, value_name = "SIZE|auto")]
+    #[arg(long, value_name = "SIZE|auto", allow_negative_numbers = true)]
     pub ram: Option<String>,
     /// CPU threads [default: as the run was started]
-    #[arg(long, value_name = "N|auto")]
+    #[arg(long, value_name = "N|auto", allow_negative_numbers = true)]
     pub threads: Option<String>,
     /// Steps between commits [default: as the run was started]
-    #[arg(long, value_name = "N|auto")]
+    #[arg(long, value_name = "N|auto", allow_negative_numbers = true)]
     pub checkpoint_every: Option<String>,
     /// The store moved from folder OLD to NEW [default: not moved]
     #[arg(long, value_name = "OLD=NEW")]

@@ -3,8 +3,8 @@
 //!
 //! What it is not: it decides nothing about training. Values are text until `resolve.rs`, settings from there on.
 //!
-//! Human text goes to stdout and errors to stderr; with `--json`, stdout carries JSON lines alone, the last of which says how
-//! the command ended.
+//! Human text goes to stdout and errors to stderr; with `--json`, stdout carries JSON lines alone, the last of which
+//! says how the command ended.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod allocator;
@@ -58,7 +58,8 @@ pub fn main(started: Instant, words: impl IntoIterator<Item = OsString>) -> Exit
     let text = words.iter().map(|word| word.to_string_lossy().into_owned());
     // The program's path would be noise in a command that is to be typed again.
     let command = CommandLine::new(std::iter::once("mt".to_owned()).chain(text.skip(1)).collect());
-    // What is wrong in the program itself ends as an I/O error does: the last commit stands. The panic has been printed.
+    // What is wrong in the program itself ends as an I/O error does: the last commit stands. The panic has been
+    // printed.
     let run = || run(&cli.command, &matches, command, started);
     let panicked = |_| Err(Failure::new("the program failed; please report the message above", 4));
     let failure = match std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked) {

@@ -1,5 +1,5 @@
-//! Printing where nobody may be reading any more: a pipe that was closed is no reason to end a command, and least of all
-//! a run.
+//! Printing where nobody may be reading any more: a pipe that was closed is no reason to end a command, and least of
+//! all a run.
 
 use std::fmt::Display;
 use std::io::{Write, stderr, stdout};

@@ -1,5 +1,5 @@
-//! Stop signals: the first Ctrl-C, SIGTERM or SIGHUP asks the run to stop at a resumable point and is answered at once, the
-//! second ends the process.
+//! Stop signals: the first Ctrl-C, SIGTERM or SIGHUP asks the run to stop at a resumable point and is answered at once,
+//! the second ends the process.
 
 use crate::failure::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

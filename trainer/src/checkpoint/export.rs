@@ -57,12 +57,13 @@ pub struct ExportReport {
     pub notices: Vec<String>,
 }
 
-/// Exports the weights of a store into a folder that was made for it. `progress` gets the bytes of weights done and all (4
-/// an element), after every block.
+/// Exports the weights of a store into a folder that was made for it. `progress` gets the bytes of weights done and all
+/// (4 an element), after every block.
 ///
 /// # Errors
 /// `Input` if a weight does not fit the format; `Io`; the engine's. Nothing is left behind then. `Input` also where
-/// something took the folder's name since it was made: the weights then are under the next free one, which the error names.
+/// something took the folder's name since it was made: the weights then are under the next free one, which the error
+/// names.
 pub fn export(
     folder: OutFolder,
     state: &State<'_>,
@@ -168,7 +169,8 @@ pub struct OutFolder {
 }
 
 impl OutFolder {
-    /// Makes the temporary folder for `out`, which may exist if it is empty, and removes those that killed processes left.
+    /// Makes the temporary folder for `out`, which may exist if it is empty, and removes those that killed processes
+    /// left.
     ///
     /// # Errors
     /// `Input` if `out` is in use; `Io`.

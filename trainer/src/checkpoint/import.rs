@@ -30,7 +30,8 @@ pub struct ImportReport {
 /// every block; its error ends the import.
 ///
 /// # Errors
-/// Those of [`Source::read_unit`], of the engine and of `progress`. The store then has part of the weights and must not be committed.
+/// Those of [`Source::read_unit`], of the engine and of `progress`. The store then has part of the weights and must not
+/// be committed.
 pub fn import(
     state: &State<'_>,
     source: &Source,

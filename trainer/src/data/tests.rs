@@ -57,7 +57,7 @@ fn all_ids(data: &Data) -> Vec<u32> {
 }
 
 fn refusal(options: &DataOptions) -> String {
-    let error = Data::open(options).unwrap_err();
+    let error = open(options).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     assert!(!options.run.join(CACHE_NAME).exists() || error.to_string().contains("began with"), "{error}");
     error.to_string()
@@ -83,7 +83,7 @@ fn bytes_end_to_end() {
 fn a_large_file_has_the_ids_of_encoding_it_whole() {
     let place = Place::new().with_tokenizer();
     let text = "In the  beginning, and then 12 more.\r\n\nsome <eos> 'll  \n".repeat(6000);
-    let data = Data::open(&place.options(&[("a.txt", text.as_bytes())])).unwrap();
+    let data = open(&place.options(&[("a.txt", text.as_bytes())])).unwrap();
     let tokenizer = Tokenizer::load(&place.path("model")).unwrap().unwrap();
     assert!(tokenizer.last_cut(&text).is_some());
     assert_eq!(all_ids(&data), tokenizer.encode(&text).unwrap());
@@ -137,7 +137,7 @@ fn too_little_data_is_refused_with_counts() {
 }
 
 fn refusal_after_build(options: &DataOptions) -> String {
-    let error = Data::open(options).unwrap_err();
+    let error = open(options).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     error.to_string()
 }

@@ -2,7 +2,8 @@
 //!
 //! A document is UTF-8. A byte order mark at its start is dropped; everything else is kept as it stands, CRLF and empty
 //! lines too. What is not plain UTF-8 text is refused with the byte at which that shows: UTF-16 and UTF-32 with a byte
-//! order mark, gzip, NUL bytes (UTF-16 without a mark, archives, weights), invalid and cut-off sequences. Offsets count bytes of the file, lines count from 1.
+//! order mark, gzip, NUL bytes (UTF-16 without a mark, archives, weights), invalid and cut-off sequences. Offsets count
+//! bytes of the file, lines count from 1.
 //!
 //! A *cut* is a place at which a piece may end. Who encodes the pieces says where cuts are; a document without cuts
 //! comes as one piece, and then takes memory in proportion to its size.

@@ -96,7 +96,7 @@ pub(super) fn kept_model(folder: &Path, settings: &Settings) -> Result<Option<Mo
 pub(super) fn cpu(settings: &Settings) -> Result<Cpu> {
     Cpu::new(settings.threads as usize).map_err(|error| {
         let what = format!("starting {} compute threads (--threads)", settings.threads);
-        Error::System { what, source: error }
+        Error::System { what, source: std::io::Error::other(error) }
     })
 }
 

@@ -11,8 +11,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The runs directly in a folder, by name, numbers in it by their size. A run that does not read comes with the reason; what
-/// is no run is left out.
+/// The runs directly in a folder, by name, numbers in it by their size. A run that does not read comes with the reason;
+/// what is no run is left out.
 ///
 /// # Errors
 /// The folder cannot be read.

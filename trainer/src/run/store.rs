@@ -73,8 +73,8 @@ fn is_inside(run: &Path, stores: &[PathBuf]) -> bool {
     stores.iter().all(|store| absolute(store).starts_with(&run))
 }
 
-/// The folder of the run that a store belongs to, if `run` is a copy of it: both folders have the same id, but the store
-/// lies in neither, and it is the other one that its last commit names.
+/// The folder of the run that a store belongs to, if `run` is a copy of it: both folders have the same id, but the
+/// store lies in neither, and it is the other one that its last commit names.
 pub(super) fn owner_elsewhere(run: &Path, stores: &[PathBuf], note: &Note) -> Option<PathBuf> {
     let owner = Path::new(&note.folder);
     let same = |a: &Path, b: &Path| {

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 /// Trains: makes the run folder, imports, runs all steps or stops, commits.
 ///
-/// A run that ends before its first step, for whatever reason, leaves nothing behind; but one that was stopped then can be
-/// resumed. A run that has begun is never removed.
+/// A run that ends before its first step, for whatever reason, leaves nothing behind; but one that was stopped then can
+/// be resumed. A run that has begun is never removed.
 ///
 /// # Errors
-/// Input that cannot be used, budgets that do not hold the run, I/O, numbers that are not finite; a stop before the first
-/// step.
+/// Input that cannot be used, budgets that do not hold the run, I/O, numbers that are not finite; a stop before the
+/// first step.
 pub fn train(
     settings: &Settings,
     run: Option<&Path>,
