@@ -111,17 +111,21 @@ fn what_is_being_fetched_ahead_is_in_nobodys_way() {
     world.pages.check(&world.arena, asked.run, world.ready[&2].expect("published at last"));
 }
 
-/// A lease that was taken, without the core's knowledge, is not taken back.
+/// A lease that was taken, without the core's knowledge, is not taken back; what was taken back for the same ticket
+/// returns, since the one who has the lease may want it next.
 #[test]
 fn a_ticket_waits_for_a_lease_that_was_taken() {
     for shop in SHOPS {
         let mut world = World::new(shop, 4);
         let base = world.begin();
         assert!(world.ready.remove(&base).is_some(), "taken");
-        let asked = world.fetch(run(STATE, 1, 1), Mode::Read);
+        // Of state pages 0..2 and 2..4, the sweep's first and third access.
+        let asked = world.fetch(run(STATE, 1, 1 + u32::from(!shop.places)), Mode::Read);
         world.steps();
         assert!(world.tickets.is_empty(), "the lease is held");
         assert_eq!((world.seen.taken_first, world.recalls.len()), (1, 0), "asked once");
+        assert_eq!(world.seen.taken_back, u64::from(!shop.places), "before it was known that it is of no use");
+        assert!(world.ready.contains_key(&(base + 2)), "published again");
         world.core.command(Command::Release { seq: base, changed: false });
         world.wait(asked).expect("free now");
     }
