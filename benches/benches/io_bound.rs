@@ -1,8 +1,8 @@
 //! Training that is bound by the disk against the engine's own read/write loop, in alternation on the same directory:
 //! the share of the disk rate that training reaches, and its demand misses.
 //!
-//! `cargo bench -p mt-benches --bench io_bound -- --model DIR`, with `--help` for the rest. With `--prefetch 0` nothing is
-//! fetched ahead, and the check must fail: exit code 1.
+//! `cargo bench -p mt-benches --bench io_bound -- --model DIR`, with `--help` for the rest. With `--prefetch 0` nothing
+//! is fetched ahead, and the check must fail: exit code 1.
 
 use clap::Parser;
 use mt_engine::plan::{Plan, Shape, plan};

@@ -85,8 +85,8 @@ impl Deref for HostLease<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the core published this access or ticket and keeps its bytes free of writers (fetches and writing leases) until
-        // `Loan::drop` tells it of the release; the arena outlives the loan that holds it.
+        // SAFETY: the core published this access or ticket and keeps its bytes free of writers (fetches and writing
+        // leases) until `Loan::drop` tells it of the release; the arena outlives the loan that holds it.
         unsafe { self.loan.arena.bytes_at(self.loan.offset, self.loan.bytes) }
     }
 }

@@ -1,5 +1,5 @@
-//! Stores of several volumes on real files: pages are dealt by weight, survive reopening in any order of directories, and
-//! a volume that is missing, foreign, given twice or cut short is named.
+//! Stores of several volumes on real files: pages are dealt by weight, survive reopening in any order of directories,
+//! and a volume that is missing, foreign, given twice or cut short is named.
 
 use mt_engine::plan::{Plan, Shape, plan};
 use mt_engine::*;

@@ -137,8 +137,8 @@ impl Ext4 {
 }
 
 impl Ext4 {
-    /// What a power loss leaves: everything that was not synced is gone, and nothing can be written any more. Unmount and
-    /// mount it to go on. (Perl is there on every Debian system, and the call needs no code of ours.)
+    /// What a power loss leaves: everything that was not synced is gone, and nothing can be written any more. Unmount
+    /// and mount it to go on. (Perl is there on every Debian system, and the call needs no code of ours.)
     pub fn lose_power(&self) {
         const SHUTDOWN: &str = "0x8004587d";
         const WITHOUT_FLUSH: &str = "2";

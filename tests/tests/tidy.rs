@@ -12,7 +12,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
     ("kernels", &[]),
     ("trainer", &["mt-engine", "mt-kernels"]),
     ("tools", &["mt-engine", "mt-trainer"]),
-    ("benches", &["mt-engine", "mt-kernels", "mt-trainer", "mt-tools"]),
+    ("benches", &["mt-engine", "mt-kernels", "mt-trainer", "mt-tools", "mt-tests"]),
     ("tests", &["mt-engine", "mt-kernels", "mt-trainer", "mt-tools"]),
 ];
 

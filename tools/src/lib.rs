@@ -1,5 +1,5 @@
-//! The command `mt`: flags, files, progress and exit codes around the trainer library. And `mt-bench`, around the engine
-//! alone.
+//! The command `mt`: flags, files, progress and exit codes around the trainer library. And `mt-bench`, around the
+//! engine alone.
 //!
 //! What it is not: it decides nothing about training. Values are text until `resolve.rs`, settings from there on.
 //!

@@ -1,8 +1,8 @@
 //! Copies of runs that tickets use: found by their pages, shared by everybody who reads them, kept after use as long as
 //! there is room.
 //!
-//! Terms: a frame is *held* while a ticket uses it; *loaded* when its bytes are those of the pages; *stale* when some of
-//! its pages were written elsewhere: it is never found again, and goes with its last holder.
+//! Terms: a frame is *held* while a ticket uses it; *loaded* when its bytes are those of the pages; *stale* when some
+//! of its pages were written elsewhere: it is never found again, and goes with its last holder.
 //!
 //! Invariants:
 //! - of a run there is at most one frame that is not stale, though frames of other cuts may overlap it;

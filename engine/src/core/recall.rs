@@ -1,14 +1,14 @@
 //! Who stands in whose way: tickets beside the intervals of sweeps and beside each other, page by page.
 //!
-//! Readers share pages, writers have them alone. An interval or a ticket that was only asked for stands in nobody's way.
-//! An interval that was fetched ahead, and that its user has neither taken nor asked for, would be in the way until the
-//! sweep comes to it, which may be never while the same user waits for the ticket: so it is *recalled*. Once it is
-//! published the reactor is asked to take it back, which fails if the user was faster; one that is still being read is
-//! recalled in the same step in which it is published, before any user sees it. A recalled interval is reserved again,
-//! keeps its place, and starts anew after the ticket.
+//! Readers share pages, writers have them alone. An interval or a ticket that was only asked for stands in nobody's
+//! way. An interval that was fetched ahead, and that its user has neither taken nor asked for, would be in the way
+//! until the sweep comes to it, which may be never while the same user waits for the ticket: so it is *recalled*. Once
+//! it is published the reactor is asked to take it back, which fails if the user was faster; one that is still being
+//! read is recalled in the same step in which it is published, before any user sees it. A recalled interval is reserved
+//! again, keeps its place, and starts anew after the ticket.
 //!
-//! Invariant: intervals are recalled only for a ticket that nothing else keeps waiting, and that ticket keeps others off
-//! its pages until it starts or a recall fails. So each recall makes progress, and none is repeated for nothing.
+//! Invariant: intervals are recalled only for a ticket that nothing else keeps waiting, and that ticket keeps others
+//! off its pages until it starts or a recall fails. So each recall makes progress, and none is repeated for nothing.
 
 use super::tickets::TicketId;
 use super::{Core, Event};

@@ -56,9 +56,9 @@ pub(crate) struct Sweeps {
     cursor: u64,
     /// Intervals below this number are reserved.
     reserved: u64,
-    /// Accesses below this number may write to placed checkpointed runs and to frozen regions: the next commit mark that
-    /// was not passed, or the end of the sweep. Leases that are ready are taken without asking, so none of these, whose
-    /// bytes are the commit's too, may be published across one.
+    /// Accesses below this number may write to placed checkpointed runs and to frozen regions: the next commit mark
+    /// that was not passed, or the end of the sweep. Leases that are ready are taken without asking, so none of these,
+    /// whose bytes are the commit's too, may be published across one.
     gate: u64,
     /// Plans prepared lately.
     known: Vec<Prepared>,

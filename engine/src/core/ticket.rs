@@ -1,4 +1,5 @@
-//! The life of a ticket: one unplanned use of one run, from the moment it is asked for to the moment its pages are free.
+//! The life of a ticket: one unplanned use of one run, from the moment it is asked for to the moment its pages are
+//! free.
 //!
 //! ```text
 //! Waiting <-> Recalling -> Fetching -> Ready -> Writing -> Free

@@ -7,8 +7,8 @@ use crate::id::{Mode, Run};
 use crate::lease::{HostLease, HostLeaseMut, Lender, Loan};
 
 impl Engine {
-    /// Says that these runs will be fetched soon. A hint: a run that cannot be fetched at once, for lack of room or since
-    /// somebody uses its pages, is passed over.
+    /// Says that these runs will be fetched soon. A hint: a run that cannot be fetched at once, for lack of room or
+    /// since somebody uses its pages, is passed over.
     ///
     /// # Errors
     /// `Misuse` for a run that the store does not have; `Poisoned`, `Closed`.
@@ -27,8 +27,8 @@ impl Engine {
     /// lease while he waits for another can wait for ever for somebody who does the same the other way round.
     ///
     /// # Errors
-    /// `Misuse` for a run that the store does not have; `NoSpace` if a scratch run to be written has no space on disk and
-    /// can get none; `Poisoned`, `Closed`. What else is refused is told by [`Ticket::wait`].
+    /// `Misuse` for a run that the store does not have; `NoSpace` if a scratch run to be written has no space on disk
+    /// and can get none; `Poisoned`, `Closed`. What else is refused is told by [`Ticket::wait`].
     pub fn fetch(&self, run: Run, mode: Mode) -> Result<Ticket<'_>, Error> {
         self.exists(run)?;
         if mode.writes() && self.layout.kind(run.region) == Kind::Scratch {
@@ -80,8 +80,8 @@ impl<'e> Ticket<'e> {
     ///
     /// # Errors
     /// `Misuse` for a writing ticket, for a run that overlaps a placed one without lying inside it, for scratch pages
-    /// that were not written since the store was opened, and where there is no volume; `Config` for a run that is larger
-    /// than `unplanned_bytes`; `Io` or `Corrupt` if the bytes cannot be had; `Poisoned`, `Closed`.
+    /// that were not written since the store was opened, and where there is no volume; `Config` for a run that is
+    /// larger than `unplanned_bytes`; `Io` or `Corrupt` if the bytes cannot be had; `Poisoned`, `Closed`.
     pub fn wait(self) -> Result<HostLease<'e>, Error> {
         self.take(false).map(HostLease::new)
     }

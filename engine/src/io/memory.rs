@@ -242,7 +242,8 @@ impl MemoryIo {
         })
     }
 
-    /// Whether a fault strikes. Always drawn, so that changing one rate leaves the rest of a run as it was where it can.
+    /// Whether a fault strikes. Always drawn, so that changing one rate leaves the rest of a run as it was where it
+    /// can.
     fn strikes(&mut self, fault: Fault) -> bool {
         let strikes = self.luck.thousandths(self.settings.faults.rate(fault));
         if strikes {

@@ -138,8 +138,8 @@ impl Store {
         Ok(Store { claim, files, superblock, regions, layout, table, note })
     }
 
-    /// What an open store needs before anything is changed in it: the commit it was opened at made durable once more, and
-    /// the space of scratch given back until a plan needs it, since what an earlier process left there is void.
+    /// What an open store needs before anything is changed in it: the commit it was opened at made durable once more,
+    /// and the space of scratch given back until a plan needs it, since what an earlier process left there is void.
     pub(crate) fn take_over(&self) -> Result<(), Error> {
         renew::renew(&self.files[0], &self.superblock)?;
         for (file, volume) in self.files.iter().zip(0..) {
@@ -177,8 +177,8 @@ pub fn reserved_bytes(regions: &[RegionSpec]) -> u64 {
     Layout::new(regions, &Stripes::single()).reserved_bytes(0)
 }
 
-/// Writes the records of a volume of a store without a commit, the superblocks last: until they are there the file is an
-/// unfinished creation.
+/// Writes the records of a volume of a store without a commit, the superblocks last: until they are there the file is
+/// an unfinished creation.
 pub(crate) fn write_first_records(
     target: &dyn recover::Target,
     layout: &Layout,

@@ -16,8 +16,8 @@ const USABLE: f64 = 0.97;
 /// Decides the pattern by which a new store's pages are dealt to the configured volumes.
 ///
 /// # Errors
-/// `Config` for too many volumes or weights that do not match; `NoSpace` when they are too small together; `Io` when one
-/// cannot be measured.
+/// `Config` for too many volumes or weights that do not match; `NoSpace` when they are too small together; `Io` when
+/// one cannot be measured.
 pub(super) fn choose(config: &Config, regions: &[RegionSpec]) -> Result<Stripes, Error> {
     let dirs = &config.volumes;
     if dirs.len() > VOLUMES_MAX {

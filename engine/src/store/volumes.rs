@@ -1,7 +1,7 @@
 //! Fits the volumes of a store together: which directory holds which volume, and whether they belong together.
 //!
-//! The lead (volume 0) alone knows the store's state; every volume carries the store's uuid, its own number and how many
-//! there are. A volume that is missing, foreign or given twice is named, never worked around.
+//! The lead (volume 0) alone knows the store's state; every volume carries the store's uuid, its own number and how
+//! many there are. A volume that is missing, foreign or given twice is named, never worked around.
 
 use super::recover::Found;
 use crate::error::Error;

@@ -1,5 +1,5 @@
-//! A file system that forgets what was not synced (D05): what was called durable is there afterwards, names of files and
-//! folders included, and the run goes on to the very same numbers.
+//! A file system that forgets what was not synced (D05): what was called durable is there afterwards, names of files
+//! and folders included, and the run goes on to the very same numbers.
 
 use super::{STEPS, Whole, place, train};
 use mt_tests::mounts::{Ext4, Needs, privately};
