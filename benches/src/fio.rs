@@ -44,7 +44,8 @@ impl Fio {
     fn run(&self, mode: Mode, range: &FileRange, length: Option<Duration>) -> Result<Sample, String> {
         let mut command = Command::new("fio");
         command.args(["--name=peer", "--ioengine=io_uring", "--direct=1", "--bs=1M", "--iodepth=32"]);
-        command.args(["--allow_file_create=0", "--output-format=json"]);
+        // Its buffers stay as they are, as those of the engine do.
+        command.args(["--scramble_buffers=0", "--allow_file_create=0", "--output-format=json"]);
         command.arg(match mode {
             Mode::Read => "--rw=read",
             Mode::Write => "--rw=write",

@@ -1,11 +1,12 @@
 //! Wakes the reactor out of a poll from another thread.
 //!
 //! Terms: the *sleeper* is the one thread that polls; everybody else is a *caller*. The state says whether the
-//! sleeper runs, is *parked* (about to sleep or asleep) or was *called* since it last parked. A call costs an atomic
-//! swap, and a system call only when the sleeper is parked.
+//! sleeper runs, is *parked* (about to sleep or asleep) or was *called* since it last parked or cleared. A call costs
+//! an atomic swap, and a system call only when the sleeper is parked.
 //!
-//! Invariants: a call between two parks makes the second park return at once; only the sleeper reads the eventfd. A
-//! sleeper may wake without a reason, so callers of `poll` look at their queues and never rely on a count.
+//! Invariants: a call makes the next park return at once, unless the sleeper cleared it, which it does before it looks
+//! at its queues; only the sleeper reads the eventfd. A sleeper may wake without a reason, so callers of `poll` look at
+//! their queues and never rely on a count.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
@@ -47,12 +48,13 @@ impl Waker {
         }
     }
 
-    /// Forgets calls made so far; for the sleeper, who looks at its queues after this.
+    /// Forgets calls made so far; for the sleeper, who looks at its queues after this. What a caller put there before
+    /// such a call is seen then: the swap reads what the caller's swap wrote.
     pub(crate) fn clear(&self) {
-        self.shared.state.store(RUNNING, Ordering::SeqCst);
+        self.shared.state.swap(RUNNING, Ordering::SeqCst);
     }
 
-    /// Whether there was a call since the sleeper last ran out of reasons to run. For the sleeper.
+    /// Whether a park would return at once. For the sleeper.
     pub(super) fn is_called(&self) -> bool {
         self.shared.state.load(Ordering::SeqCst) == CALLED
     }
@@ -68,7 +70,7 @@ impl Waker {
 
     /// Declares the sleeper awake again. Calls made while it was parked are answered by that.
     pub(super) fn unpark(&self) {
-        self.shared.state.store(RUNNING, Ordering::SeqCst);
+        self.clear();
     }
 
     /// Makes the eventfd readable.
@@ -108,6 +110,19 @@ mod tests {
 
     /// Long enough that a test that sleeps through it has failed by hanging.
     const FOREVER: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_call_that_was_cleared_ends_no_sleep() {
+        let waker = Waker::new().expect("eventfd");
+        waker.wake();
+        assert!(waker.is_called());
+        waker.clear();
+        assert!(!waker.is_called() && waker.park());
+        waker.wake();
+        assert!(waker.is_called(), "a call of a parked sleeper is known until it unparks");
+        waker.unpark();
+        assert!(waker.park());
+    }
 
     #[test]
     fn a_call_before_the_sleep_ends_it() {
