@@ -596,6 +596,19 @@ impl World {
         panic!("no end: a deadlock; users wait for {:?}", self.users);
     }
 
+    /// The store at its last commit, in a new engine.
+    fn reopened(&self) -> World {
+        let settings = Settings { queue_depth: 4, ..Settings::new(self.draw.0) };
+        let image = self.core.io().volume(0).to_vec();
+        let mut again = World::open(self.shop, self.plan.clone(), settings, image);
+        assert_eq!(self.acknowledged, self.begun, "no commit is being made");
+        (again.acknowledged, again.begun, again.commits) = (self.acknowledged, self.begun, self.commits.clone());
+        let pages = DURABLE.iter().flat_map(|region| (0..PAGES).map(|page| (*region, page)));
+        again.pages.stamps = pages.zip(again.commits[again.begun].iter().copied()).collect();
+        again.pages.written = self.pages.written;
+        again
+    }
+
     /// Every image of a power loss now, or of the death of the process.
     fn images(&self, seed: u64) -> Vec<Vec<u8>> {
         let io = self.core.io();
@@ -641,8 +654,12 @@ fn everybody_reads_what_was_written_last_and_everything_asked_for_is_had() {
         let (mut sweeps, mut commits, mut hits, mut misses) = (0, 0, 0, 0);
         let mut seen = Seen::default();
         for seed in 0..120 {
+            // Two lives: the second begins with a store that has content.
             let mut world = World::new(shop, seed);
-            assert!(world.live(shop, 1500).is_ok(), "the disk does not stop by itself");
+            assert!(world.live(shop, 1000).is_ok(), "the disk does not stop by itself");
+            seen.add(&world.seen);
+            let mut world = world.reopened();
+            assert!(world.live(shop, 1000).is_ok(), "the disk does not stop by itself");
             world.images(seed).into_iter().for_each(|image| world.check_image(image));
             let stats = world.core.stats();
             let counted = stats.unplanned_hits + stats.unplanned_misses;

@@ -35,14 +35,6 @@ impl World {
         self.core.command(Command::GiveBack { ticket: asked.ticket, changed });
     }
 
-    /// The store as it is now, in a new engine.
-    fn reopened(&self) -> World {
-        let image = self.core.io().volume(0).to_vec();
-        let mut again = World::open(self.shop, self.plan.clone(), Settings::new(2), image);
-        again.pages.stamps = self.pages.stamps.clone();
-        again
-    }
-
     /// Writes the run through a ticket, beside nobody.
     fn fill(&mut self, run: Run) {
         let asked = self.fetch(run, Mode::Write);
@@ -196,10 +188,20 @@ fn a_placed_run_is_loaded_once() {
     world.fill(run(STATE, 0, COUNT));
     world.commit();
     world.steps();
-    for by_ticket in [false, true] {
+    let page = run(STATE, 1, 1);
+    for (before, beside) in [(false, false), (true, false), (false, true)] {
         let mut again = world.reopened();
-        if by_ticket {
-            again.core.command(Command::Prefetch { runs: vec![run(STATE, 1, 1)] });
+        if before {
+            again.core.command(Command::Prefetch { runs: vec![page] });
+        }
+        if beside {
+            again.core.command(Command::Begin { plan: again.plan.clone(), next: None });
+            again.core.step();
+            let asked = again.fetch(page, Mode::Read);
+            let offset = again.wait(asked).expect("beside other readers");
+            again.pages.check(&again.arena, page, offset);
+            assert_eq!(again.core.stats().unplanned_hits, 1, "on its way");
+            continue;
         }
         let base = again.begin();
         assert!(again.ready.contains_key(&base) && again.ready.contains_key(&(base + 1)), "readers share");
