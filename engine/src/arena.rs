@@ -55,7 +55,10 @@ impl Arena {
         if whole_huge_pages > 0 {
             let _ = map.advise_range(Advice::HugePage, start, whole_huge_pages);
         }
-        let _ = map.advise(Advice::DontFork);
+        // Miri has no advice to give.
+        if !cfg!(miri) {
+            let _ = map.advise(Advice::DontFork);
+        }
         Ok(Arena { map, start, bytes })
     }
 

@@ -183,6 +183,9 @@ impl<I: Io> Core<I> {
         let Some((plan, next)) = self.sweeps.deferred.take() else {
             return;
         };
+        if let Err(error) = self.check_alive() {
+            return self.events.push_back(Event::Begun(Err(error)));
+        }
         match self.prepare(&plan) {
             Ok(prepared) => {
                 let base = self.sweeps.reserved;

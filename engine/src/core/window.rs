@@ -83,10 +83,11 @@ mod tests {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (seed >> 33) % bound
         };
+        let rounds = if cfg!(miri) { 300 } else { 20_000 };
         for capacity in [1, 2, 3, 7, 16, 61] {
             let mut window = Window::new(1000, capacity);
             let mut live: VecDeque<(Span, u64)> = VecDeque::new();
-            for _ in 0..20_000 {
+            for _ in 0..rounds {
                 let bytes = 1 + random(capacity);
                 if random(2) == 0
                     && let Some(span) = window.take(bytes)

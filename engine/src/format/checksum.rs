@@ -25,7 +25,7 @@ mod tests {
     fn every_bit_counts() {
         let mut page: Vec<u8> = (0..4096u32).map(|i| (i * 7) as u8).collect();
         let good = page_checksum(&page);
-        for bit in (0..4096 * 8).step_by(97) {
+        for bit in (0..4096 * 8).step_by(if cfg!(miri) { 4_099 } else { 97 }) {
             page[bit / 8] ^= 1 << (bit % 8);
             assert_ne!(page_checksum(&page), good, "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);

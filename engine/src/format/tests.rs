@@ -36,7 +36,7 @@ fn a_superblock_survives_the_round_trip_and_no_single_bit_flip() {
     let mut block = vec![0u8; BLOCK as usize];
     superblock().encode(&mut block);
     assert_eq!(Superblock::decode(&block), Ok(superblock()));
-    for bit in 0..block.len() * 8 {
+    for bit in (0..block.len() * 8).step_by(if cfg!(miri) { 1_021 } else { 1 }) {
         block[bit / 8] ^= 1 << (bit % 8);
         // Not of a newer version either: the other copy is to be used.
         let expected = if bit < 64 { Reject::NotOurs } else { Reject::Damaged };
