@@ -197,7 +197,7 @@ mod tests {
             ("--direct-io no", "preferred or required"),
             ("--io libaio", "auto, uring or pool"),
             ("--batch -1", "from 1 to"),
-            ("--lr -1e-3", "--lr"),
+            ("--lr -0.001", "--lr"),
             ("--batch 99999999999", "--batch"),
             ("--batch 18446744073709551615 --micro-batch 18446744073709551615", "--batch"),
             ("--epochs 18446744073709551615", "--epochs"),

@@ -4,14 +4,17 @@
 use crate::failure::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
-use signal_hook::iterator::Signals;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// Stack of the thread that answers, which prints a line.
 const STACK_BYTES: usize = 128 << 10;
+
+/// How often that thread looks for a signal. The ways to sleep until one comes need sockets, and the program has none.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether a stop was asked for.
 #[derive(Clone)]
@@ -36,21 +39,19 @@ impl Stop {
 }
 
 fn watch(asked: &Arc<AtomicBool>, answer: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut signals = vec![SIGINT, SIGTERM];
     // A run under nohup goes on when its terminal closes.
-    if !is_ignored(SIGHUP) {
-        signals.push(SIGHUP);
-    }
-    for signal in &signals {
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
         // Handlers run in this order: the first sees the flag of an earlier signal, the second sets it.
-        flag::register_conditional_shutdown(*signal, 130, Arc::clone(asked))?;
-        flag::register(*signal, Arc::clone(asked))?;
+        flag::register_conditional_shutdown(signal, 130, Arc::clone(asked))?;
+        flag::register(signal, Arc::clone(asked))?;
     }
-    let mut signals = Signals::new(signals)?;
+    let asked = Arc::clone(asked);
     let wait = move || {
-        if signals.forever().next().is_some() {
-            answer();
+        while !asked.load(Ordering::Relaxed) {
+            thread::sleep(PAUSE);
         }
+        answer();
     };
     thread::Builder::new().name("signals".to_owned()).stack_size(STACK_BYTES).spawn(wait).map(drop)
 }
