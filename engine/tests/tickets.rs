@@ -419,7 +419,7 @@ fn several_threads_may_commit_and_begin_sweeps() {
                         Ok(_) => {
                             commits.fetch_add(1, Ordering::Relaxed);
                         }
-                        Err(error) => assert!(error.to_string().contains("beside a sweep"), "{error}"),
+                        Err(error) => assert!(error.to_string().contains("away from a mark"), "{error}"),
                     }
                 }
             });

@@ -263,15 +263,12 @@ fn a_volume_that_was_cut_off_is_named_and_never_zeros() {
     let cut = |length: usize| {
         std::fs::write(&volume, &bytes[..length]).expect("the volume can be cut off");
         for words in ["verify r", "resume r --steps 5 --allow-change steps", "export r --out o"] {
-            place.refused(words, 4, &["r/store"]);
+            place.refused(words, 4, &["r/store", &length.to_string()]);
         }
         assert!(!place.path("o").exists());
     };
-    // No superblock; one of four; no page table; few of the pages.
-    [0, 4096, 20_480, bytes.len() / 16].into_iter().for_each(cut);
-    let verified = place.run("verify r");
-    let named = verified.err.lines().filter(|line| line.contains("page") && line.contains("of region")).count();
-    assert!(named > 10, "each page that is gone is named: {verified}");
+    // One superblock of four; no page table; few of the pages; all but the last block.
+    [4096, 20_480, bytes.len() / 16, bytes.len() - 4096].into_iter().for_each(cut);
     std::fs::write(&volume, &bytes).expect("the volume can be written");
     place.ok("verify r");
 }

@@ -339,15 +339,3 @@ fn a_budget_holds_with_many_threads() {
     let peak = place.metrics("r").iter().filter_map(|m| m["peak_ram_bytes"].as_u64()).max().expect("bytes");
     assert!(peak <= least << 20, "{peak} bytes of {least} MiB");
 }
-
-#[test]
-fn threads_that_do_not_start_are_an_error_of_the_system() {
-    let place = place();
-    let mut command = Command::new("sh");
-    let words = format!("ulimit -v 1500000; exec {MT} {} --run r", run_with("--threads", "1024"));
-    command.args(["-c", &words]).current_dir(place.path(""));
-    let done = finish(command);
-    assert_eq!(done.code, Some(4), "{done}");
-    assert!(done.err.contains("--threads") && !done.err.contains("panicked"), "{done}");
-    assert!(!place.path("r").exists());
-}

@@ -61,7 +61,7 @@ fn comes_up(place: &Place, file: &str, live: &Live) -> bool {
 }
 
 #[test]
-fn a_signal_during_the_import_ends_the_run_with_commit_0() {
+fn a_signal_during_the_import_ends_the_run_where_it_can_be_resumed() {
     let whole = Whole::new();
     let place = &whole.place;
     let live = place.live(&format!("{} --json", train("r")));
@@ -70,9 +70,8 @@ fn a_signal_during_the_import_ends_the_run_with_commit_0() {
     let done = live.finish();
     assert_eq!(done.code, Some(130), "{done}");
     assert!(done.err.contains("a second signal ends at once"), "{done}");
-    let stopped = place.metrics("r").len();
-    assert!(done.out.contains("\"committed\"") && stopped <= 1, "at the first boundary after it: {done}");
-    place.ok("verify r");
+    let steps = if place.path("r/metrics.jsonl").exists() { place.metrics("r").len() } else { 0 };
+    assert!(done.out.contains("mt resume r") && steps <= 1, "at the first boundary after it: {done}");
     whole.equals("r");
 }
 
@@ -90,7 +89,7 @@ fn a_signal_at_any_moment_ends_the_run_at_a_commit() {
         // Before it takes over the signals there is nothing to stop; after the last step, nothing is left to do.
         let is_early = done.code.is_none() && !place.path(&run).exists();
         assert!(is_early || matches!(done.code, Some(0 | 130)), "round {round}: {done}");
-        if done.code == Some(130) {
+        if done.code == Some(130) && place.path(&run).join("metrics.jsonl").exists() {
             place.ok(&format!("verify {run}"));
         }
         whole.equals(&run);

@@ -5,8 +5,8 @@ use crate::failure::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -16,42 +16,53 @@ const STACK_BYTES: usize = 128 << 10;
 /// How often that thread looks for a signal. The ways to sleep until one comes need sockets, and the program has none.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// What is said when the first signal comes; taken by whoever sees it first.
+type Answer = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
 /// Whether a stop was asked for.
 #[derive(Clone)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    answer: Arc<Answer>,
+}
 
 impl Stop {
-    /// Takes over the signals. `answer` is called when the first comes, whatever the run is doing.
+    /// Takes over the signals. `answer` is called once when the first comes, whatever the run is doing.
     ///
     /// # Errors
     /// The system refuses a handler or a thread.
     pub fn install(answer: impl FnOnce() + Send + 'static) -> Result<Stop, Failure> {
-        let asked = Arc::new(AtomicBool::new(false));
-        watch(&asked, answer)
-            .map_err(|error| Failure::new(format!("installing signal handlers failed: {error}"), 4))?;
-        Ok(Stop(asked))
+        let answer: Answer = Mutex::new(Some(Box::new(answer)));
+        let stop = Stop { asked: Arc::default(), answer: Arc::new(answer) };
+        watch(&stop).map_err(|error| Failure::new(format!("installing signal handlers failed: {error}"), 4))?;
+        Ok(stop)
     }
 
-    /// Whether a signal came.
+    /// Whether a signal came. If so, it has been answered.
     pub fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        let is_asked = self.asked.load(Ordering::Relaxed);
+        if is_asked {
+            // Under the lock until it is said, so that nobody goes on before.
+            let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+            answer.take().into_iter().for_each(|answer| answer());
+        }
+        is_asked
     }
 }
 
-fn watch(asked: &Arc<AtomicBool>, answer: impl FnOnce() + Send + 'static) -> io::Result<()> {
+fn watch(stop: &Stop) -> io::Result<()> {
     // A run under nohup goes on when its terminal closes.
     let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
         // Handlers run in this order: the first sees the flag of an earlier signal, the second sets it.
-        flag::register_conditional_shutdown(signal, 130, Arc::clone(asked))?;
-        flag::register(signal, Arc::clone(asked))?;
+        flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop.asked))?;
+        flag::register(signal, Arc::clone(&stop.asked))?;
     }
-    let asked = Arc::clone(asked);
+    let stop = stop.clone();
     let wait = move || {
-        while !asked.load(Ordering::Relaxed) {
+        while !stop.is_asked() {
             thread::sleep(PAUSE);
         }
-        answer();
     };
     thread::Builder::new().name("signals".to_owned()).stack_size(STACK_BYTES).spawn(wait).map(drop)
 }

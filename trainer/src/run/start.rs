@@ -91,7 +91,10 @@ impl Start<'_> {
         }
         let placement = Placement::of(&fitted);
         let manifest = &self.inputs.model.manifest;
-        let mut steps = self.steps(engine, fitted, cpu.clone())?;
+        let mut steps = self.steps(engine, fitted, cpu.clone()).map_err(|error| match error {
+            Error::Engine(error @ EngineError::NoSpace { .. }) => self.no_store(error, &ram),
+            other => other,
+        })?;
         if let Some(out) = &out {
             out.require_free(4 * manifest.elements())?;
         }
@@ -126,6 +129,7 @@ impl Start<'_> {
         let mut notices = Vec::new();
         if let Warmup::Steps(steps) = settings.warmup
             && steps > total
+            && settings.model.is_some()
         {
             notices.push(format!("the warm-up of {steps} steps does not end within the run of {total}"));
         }
