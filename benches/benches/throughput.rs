@@ -13,7 +13,7 @@ use mt_benches::{Mode, Sample};
 use mt_engine::{FileRange, extents};
 use serde_json::{Value, json};
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -133,10 +133,10 @@ fn against_fio(args: &Args) -> Result<Value, Box<dyn Error>> {
     fio.fill(spare)?;
     println!(
         "{}: {} pairs of {} s each, both extents of {} MiB written",
-        path(args),
+        args.dir.display(),
         args.pairs,
         args.seconds,
-        mib(args)
+        args.size >> 20
     );
     let mut report = Vec::new();
     for &mode in args.modes() {
@@ -160,7 +160,7 @@ fn against_fio(args: &Args) -> Result<Value, Box<dyn Error>> {
             );
             pairs.push((engine, peer));
         }
-        report.push(summary(mode, &pairs));
+        report.push(summary(mode, args.seconds, &pairs));
     }
     Ok(json!({ "fio": version, "huge_pages": fio.huge_pages, "seconds": args.seconds, "modes": report }))
 }
@@ -173,18 +173,11 @@ fn whole(ranges: &[FileRange]) -> Result<&FileRange, Box<dyn Error>> {
     }
 }
 
-fn path(args: &Args) -> std::path::Display<'_> {
-    Path::display(&args.dir)
-}
-
-fn mib(args: &Args) -> u64 {
-    args.size >> 20
-}
-
 /// Prints what a mode's pairs show, and returns it with all samples.
-fn summary(mode: Mode, pairs: &[(Sample, Sample)]) -> Value {
+fn summary(mode: Mode, seconds: f64, pairs: &[(Sample, Sample)]) -> Value {
     let rates: Vec<(f64, f64)> = pairs.iter().map(|(engine, peer)| (engine.rate(), peer.rate())).collect();
     let ratio = Ratio::of(&rates);
+    let verdict = ratio.verdict(seconds);
     let of = |get: &dyn Fn(&(Sample, Sample)) -> f64| median(&mut pairs.iter().map(get).collect::<Vec<f64>>());
     let (engine, peer) = (of(&|p| p.0.rate()), of(&|p| p.1.rate()));
     let (engine_cpu, peer_cpu) = (of(&|p| p.0.cpu_seconds_per_gb()), of(&|p| p.1.cpu_seconds_per_gb()));
@@ -196,7 +189,7 @@ fn summary(mode: Mode, pairs: &[(Sample, Sample)]) -> Value {
         ratio.median,
         ratio.low,
         ratio.high,
-        ratio.verdict(),
+        verdict,
         RATIO_MIN
     );
     println!("{:<6} CPU seconds a GB: engine {engine_cpu:.3}, fio {peer_cpu:.3}", mode.name());
@@ -206,7 +199,7 @@ fn summary(mode: Mode, pairs: &[(Sample, Sample)]) -> Value {
         "engine_bytes_per_s": engine,
         "fio_bytes_per_s": peer,
         "ratio": { "median": ratio.median, "low": ratio.low, "high": ratio.high },
-        "verdict": ratio.verdict(),
+        "verdict": verdict,
         "engine_cpu_s_per_gb": engine_cpu,
         "fio_cpu_s_per_gb": peer_cpu,
         "pairs": pairs.iter().map(|(e, f)| json!({ "engine": sample(e), "fio": sample(f) })).collect::<Vec<Value>>(),

@@ -11,6 +11,10 @@ pub const RATIO_MIN: f64 = 0.95;
 /// The widest interval that allows a verdict.
 const WIDTH_MAX: f64 = 0.15;
 
+/// Pairs and seconds of each measurement below which there is no verdict, however narrow the interval is.
+const PAIRS_MIN: usize = 15;
+const SECONDS_MIN: f64 = 5.0;
+
 /// Share of the bootstrap's medians inside the interval.
 const INSIDE: f64 = 0.9;
 
@@ -26,6 +30,8 @@ pub struct Ratio {
     pub low: f64,
     /// Its upper end.
     pub high: f64,
+    /// Number of pairs.
+    pub pairs: usize,
 }
 
 impl Ratio {
@@ -45,12 +51,14 @@ impl Ratio {
             .collect();
         medians.sort_unstable_by(f64::total_cmp);
         let tail = ((1.0 - INSIDE) / 2.0 * ROUNDS as f64) as usize;
-        Ratio { median: median(&mut ratios.clone()), low: medians[tail], high: medians[ROUNDS - 1 - tail] }
+        let (low, high) = (medians[tail], medians[ROUNDS - 1 - tail]);
+        Ratio { median: median(&mut ratios.clone()), low, high, pairs: ratios.len() }
     }
 
-    /// What the ratio shows.
-    pub fn verdict(&self) -> &'static str {
+    /// What the ratio shows, if each measurement took this long.
+    pub fn verdict(&self, seconds: f64) -> &'static str {
         match () {
+            () if self.pairs < PAIRS_MIN || seconds < SECONDS_MIN => "too little measured for a verdict",
             () if self.high - self.low > WIDTH_MAX => "inconclusive",
             () if self.median >= RATIO_MIN => "passed",
             () => "missed",
@@ -84,15 +92,17 @@ mod tests {
         pairs[3].0 *= 3.0;
         let ratio = Ratio::of(&pairs);
         assert!((ratio.median - 0.98).abs() < 1e-9 && ratio.low <= ratio.median && ratio.median <= ratio.high);
-        assert_eq!(ratio.verdict(), "passed");
+        assert_eq!(ratio.verdict(5.0), "passed");
+        assert_eq!(ratio.verdict(4.9), "too little measured for a verdict");
+        assert_eq!(Ratio::of(&pairs[..14]).verdict(5.0), "too little measured for a verdict");
     }
 
     #[test]
     fn verdicts() {
         let slow: Vec<(f64, f64)> = (0..15).map(|n| (0.9 + 0.001 * f64::from(n), 1.0)).collect();
-        assert_eq!(Ratio::of(&slow).verdict(), "missed");
+        assert_eq!(Ratio::of(&slow).verdict(5.0), "missed");
         let noisy: Vec<(f64, f64)> = (0..15).map(|n| (if n % 2 == 0 { 0.7 } else { 1.4 }, 1.0)).collect();
-        assert_eq!(Ratio::of(&noisy).verdict(), "inconclusive");
+        assert_eq!(Ratio::of(&noisy).verdict(5.0), "inconclusive");
         assert_eq!(Ratio::of(&slow), Ratio::of(&slow), "the same pairs, the same interval");
     }
 }
