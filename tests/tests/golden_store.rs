@@ -53,8 +53,7 @@ fn digests(weights: &Tensors) -> Value {
 fn found(place: &Place) -> Value {
     let shown = inspected(place);
     let told = |name: &str| (name.to_owned(), shown[name].clone());
-    let mut all: Value =
-        ["format_version", "uuid", "commit", "regions", "note"].map(told).into_iter().collect();
+    let mut all: Value = ["format_version", "uuid", "commit", "regions", "note"].map(told).into_iter().collect();
     let verified: Value = serde_json::from_str(place.ok("verify run --json").out.trim()).expect("JSON");
     all["pages"] = verified["pages"].clone();
     all["weights"] = digests(&place.weights("run"));
