@@ -134,13 +134,13 @@ mod tests {
             assert_eq!((zeroed, zeroed.add(5).read()), (first, 0));
             zeroed.write(7);
             let other = ALLOCATOR.alloc(layout(1 << 20));
-            assert!(other != zeroed && other.is_aligned_to_128());
+            assert!(other != zeroed && other.aligned_to_128());
             let mut size = 3 << 20;
             let mut memory = zeroed;
             for next in [4 << 20, 100, 16 << 20, 5 << 20, 200] {
                 memory = ALLOCATOR.realloc(memory, layout(size), next);
                 size = next;
-                assert!(memory.read() == 7 && memory.is_aligned_to_128(), "{next}");
+                assert!(memory.read() == 7 && memory.aligned_to_128(), "{next}");
             }
             ALLOCATOR.dealloc(memory, layout(size));
             ALLOCATOR.dealloc(other, layout(1 << 20));
@@ -148,11 +148,11 @@ mod tests {
     }
 
     trait Aligned {
-        fn is_aligned_to_128(self) -> bool;
+        fn aligned_to_128(self) -> bool;
     }
 
     impl Aligned for *mut u8 {
-        fn is_aligned_to_128(self) -> bool {
+        fn aligned_to_128(self) -> bool {
             (self as usize).is_multiple_of(128)
         }
     }

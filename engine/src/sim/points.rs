@@ -32,7 +32,7 @@ fn crashes(unflushed: usize) -> Vec<Crash> {
 /// What a process left when it was stopped.
 enum Stopped {
     Early(Disk),
-    Later(MemoryIo),
+    Later(Box<MemoryIo>),
 }
 
 impl Stopped {
@@ -74,7 +74,7 @@ fn world(seed: u64) -> World {
 }
 
 /// Runs one process to its end; what it leaves and the events it took: those of opening, those after.
-fn whole(world: &mut World, disk: Disk) -> (MemoryIo, u64, u64) {
+fn whole(world: &mut World, disk: Disk) -> (Box<MemoryIo>, u64, u64) {
     let before = world.report.events;
     match world.start(disk, u64::MAX, End::InOrder).expect("no check fails") {
         Left::Ran { io, is_closed: true } => {

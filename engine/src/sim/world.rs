@@ -75,7 +75,7 @@ pub(super) enum Left {
     /// It died while it opened the store.
     Early(Disk),
     /// It ended in order, or was stopped.
-    Ran { io: MemoryIo, is_closed: bool },
+    Ran { io: Box<MemoryIo>, is_closed: bool },
 }
 
 impl World {
@@ -180,7 +180,7 @@ impl World {
         if let Err(Stop::Poisoned) = ending {
             life.check_poison()?;
         }
-        let io = life.into_io();
+        let io = Box::new(life.into_io());
         self.count(&io);
         match ending {
             Ok(()) => Ok(Left::Ran { io, is_closed: true }),
