@@ -62,7 +62,10 @@ pub(super) fn inspect(store: &Store, oracle: &Oracle, disk: Remains<'_>) -> Resu
         Ok(Found::Store(superblock)) => superblock,
         Ok(_) if oracle.acknowledged.is_none() => return Ok(Held::NoCommit),
         Ok(_) => return broken("a commit was acknowledged, and the store has none".into()),
-        // Copies are spared, so only a store that never was can be beyond recognition.
+        // What an unreadable sector holds beside a copy that a crash tore may be the newest commit: opening must
+        // refuse.
+        Err(Error::Io { .. }) if (0..2).any(|slot| is_unknowable(disk, slot)) => return Ok(Held::Damaged),
+        // Copies are spared, so otherwise only a store that never was can be beyond recognition.
         Err(_) if oracle.acknowledged.is_none() && is_hit(0, 4 * BLOCK) => return Ok(Held::Damaged),
         Err(error) => return broken(format!("the superblocks do not read: {error}")),
     };
@@ -86,6 +89,13 @@ pub(super) fn inspect(store: &Store, oracle: &Oracle, disk: Remains<'_>) -> Resu
     }
     check_pages(store, oracle, saved, disk, &table)?;
     Ok(Held::At(superblock, table))
+}
+
+/// A slot does not read and its copy, which is spared, does not check.
+fn is_unknowable(disk: Remains<'_>, slot: u64) -> bool {
+    let [primary, copy] = [0, 1].map(|copy| Layout::superblock_offset(slot, copy));
+    let copy = &disk.volume(LEAD)[copy as usize..][..BLOCK as usize];
+    disk.is_bad(LEAD, primary, BLOCK as usize) && Superblock::decode(copy).is_err()
 }
 
 fn check_pages(

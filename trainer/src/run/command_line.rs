@@ -28,29 +28,26 @@ impl CommandLine {
 
     /// The command with `--flag value`, in place of the flag's value if it was given; quoted for a shell.
     pub fn with(&self, flag: &str, value: &str) -> String {
-        self.with_all(&[(flag, value.to_owned())])
+        self.changed(flag, value).words.iter().map(|word| quoted(word)).collect::<Vec<String>>().join(" ")
     }
 
-    /// As [`CommandLine::with`], for several flags.
-    pub fn with_all(&self, flags: &[(&str, String)]) -> String {
-        let long = |flag: &str| format!("--{flag}");
-        let is_one = |word: &str| flags.iter().any(|(flag, _)| word == long(flag));
-        let is_joined = |word: &str| flags.iter().any(|(flag, _)| word.starts_with(&format!("--{flag}=")));
-        let mut words = Vec::with_capacity(self.words.len() + 2 * flags.len());
+    /// As [`with`](CommandLine::with), to be changed further.
+    pub fn changed(&self, flag: &str, value: &str) -> CommandLine {
+        let long = format!("--{flag}");
+        let joined = format!("--{flag}=");
+        let mut words = Vec::with_capacity(self.words.len() + 2);
         let mut rest = self.words.iter();
         while let Some(word) = rest.next() {
-            if is_one(word) {
+            if *word == long {
                 // Its value follows.
                 rest.next();
-            } else if !is_joined(word) {
-                words.push(quoted(word));
+            } else if !word.starts_with(&joined) {
+                words.push(word.clone());
             }
         }
-        for (flag, value) in flags {
-            words.push(long(flag));
-            words.push(quoted(value));
-        }
-        words.join(" ")
+        words.push(long);
+        words.push(value.to_owned());
+        CommandLine { words, places: self.places.clone() }
     }
 }
 
@@ -77,8 +74,6 @@ mod tests {
         assert_eq!(line("mt train --data a").with("ram", "9MiB"), "mt train --data a --ram 9MiB");
         assert_eq!(line("mt train --ram 1MiB --data a").with("ram", "9MiB"), "mt train --data a --ram 9MiB");
         assert_eq!(line("mt train --ram=1MiB --data a").with("ram", "9MiB"), "mt train --data a --ram 9MiB");
-        let both = line("mt plan --ram 1MiB --disk=2MiB").with_all(&[("ram", "9MiB"), ("disk", "8MiB")]);
-        assert_eq!(both, "mt plan --ram 9MiB --disk 8MiB");
     }
 
     #[test]

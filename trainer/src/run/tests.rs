@@ -32,8 +32,6 @@ pub(crate) fn settings() -> Settings {
         checkpoint_every: Auto::Auto,
         durability: Durability::Full,
         page: Auto::Auto,
-        disk: Auto::Auto,
-        max_writes: None,
     }
 }
 
