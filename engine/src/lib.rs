@@ -57,6 +57,7 @@ pub(crate) mod reactor;
 pub(crate) mod ready;
 pub mod schedule;
 pub mod sim;
+pub mod space;
 pub mod stats;
 pub mod store;
 pub mod verify;

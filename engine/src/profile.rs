@@ -1,6 +1,6 @@
 //! Measured rates of a machine, as the planner needs them.
 
-/// Bytes per second of the links and the latency of the disk. Later a file that the profiler saves.
+/// Bytes per second of the links, the latency of the disk, and what moving bytes takes from the cores.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Profile {
     /// Reading alone, all volumes together.
@@ -13,10 +13,18 @@ pub struct Profile {
     pub host_copy_bytes_per_s: f64,
     /// Seconds of one 4 KiB read at depth 1.
     pub disk_latency_s: f64,
+    /// Core-seconds that a byte over the disk link takes from the computation: checksum, system calls, interrupts,
+    /// memory.
+    pub transfer_cpu_s_per_byte: f64,
+    /// Cores of the machine.
+    pub cores: u32,
+    /// Threads that the user's computation runs on. Transfers take the cores that these leave free first.
+    pub compute_threads: u32,
 }
 
 impl Default for Profile {
-    /// A slow NVMe drive; used until a machine is measured, and named as assumed wherever it shows.
+    /// A slow NVMe drive and two cores, both computing; used until a machine is measured, and named as assumed wherever
+    /// it shows.
     fn default() -> Profile {
         Profile {
             disk_read_bytes_per_s: 1.5e9,
@@ -24,6 +32,9 @@ impl Default for Profile {
             disk_mixed_bytes_per_s: 1.2e9,
             host_copy_bytes_per_s: 8e9,
             disk_latency_s: 150e-6,
+            transfer_cpu_s_per_byte: 0.3e-9,
+            cores: 2,
+            compute_threads: 2,
         }
     }
 }

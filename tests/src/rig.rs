@@ -3,7 +3,7 @@
 
 use crate::tensors::Tensors;
 use mt_engine::plan::Residency;
-use mt_engine::{Config, Engine, Profile, Stats};
+use mt_engine::{Config, Engine, Stats};
 use mt_kernels::Cpu;
 use mt_trainer::Error;
 use mt_trainer::batch::{Batch, MicroBatch};
@@ -11,6 +11,7 @@ use mt_trainer::checkpoint::{Source, State, import};
 use mt_trainer::error::Result;
 use mt_trainer::layout::Chunk;
 use mt_trainer::model::{Manifest, ModelConfig};
+use mt_trainer::profile::Rates;
 use mt_trainer::settings::Recompute;
 use mt_trainer::step::{Hyper, Options, Outcome, Prepared, Shapes, Trainer, prepare};
 use std::path::PathBuf;
@@ -36,6 +37,8 @@ pub struct Setup {
     pub budget: Option<u64>,
     /// Most runs that are fetched ahead; None: as far as RAM allows.
     pub prefetch: Option<u32>,
+    /// What times are predicted with.
+    pub rates: Rates,
 }
 
 impl Default for Setup {
@@ -50,6 +53,7 @@ impl Default for Setup {
             stripe_bytes: Some(4096),
             budget: None,
             prefetch: None,
+            rates: Rates::default(),
         }
     }
 }
@@ -90,14 +94,18 @@ impl Job {
             page_elements: setup.page,
             sweeps_per_commit: u32::from(!setup.stores.is_empty() && setup.durable),
             threads: setup.threads,
-            profile: Profile::default(),
+            rates: setup.rates.clone(),
             prefetch_intervals_max: setup.prefetch,
             budget_bytes: setup.budget,
             disk_bytes: u64::MAX,
         }
     }
 
-    fn prepare(&self, setup: &Setup) -> Result<Prepared> {
+    /// Layout and plan with this set-up.
+    ///
+    /// # Errors
+    /// The trainer's.
+    pub fn prepare(&self, setup: &Setup) -> Result<Prepared> {
         prepare(&self.config, &Manifest::new(&self.config), &self.shapes(), &self.options(setup))
     }
 

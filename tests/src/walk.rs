@@ -44,7 +44,7 @@ impl Walk {
                 page_elements: Some(2_048),
                 sweeps_per_commit: 1,
                 threads: 1,
-                profile: Profile::default(),
+                rates: mt_trainer::profile::Rates::default(),
                 prefetch_intervals_max: None,
                 budget_bytes: Some(bytes),
                 disk_bytes: u64::MAX,

@@ -232,7 +232,7 @@ fn refusals_end_with_what_works() {
     let words = refused.err.split("run: mt ").nth(1).expect("a command").trim().to_owned();
     place.ok(&format!("{words} --steps 1"));
     place.write("c.toml", "model = \"m\"\ndata = \"t.txt\"\nseq-len = 600\n");
-    place.refused("train c.toml", 2, &["c.toml:3", "run: mt train c.toml --seq-len 512"]);
+    place.refused("train c.toml", 2, &["c.toml:3", "run: mt train c.toml --profile assumed --seq-len 512"]);
     place.refused("train --data t.txt t.txt", 2, &["--data t.txt", ".toml"]);
     place.refused(&run_with("--batch", "-1"), 2, &["--batch", "from 1 to"]);
     // The store is looked for where the run knows it, however often it was not there.

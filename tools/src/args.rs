@@ -30,6 +30,16 @@ pub enum Command {
         mt train --model SmolLM2-135M --data a.txt --data b.txt --ram 600MiB --epochs 1\n  \
         mt train config.toml --lr 1e-4 --print-config")]
     Train(Box<Train>),
+    /// Say what a training run would do and cost, before anything is made or moved
+    #[command(
+        after_help = "Takes what mt train takes, as flags and in CONFIG.toml, and needs no weights: --model may \
+        hold config.json alone, and --data may be left out. Exits with 3 where mt train would refuse. With --json it \
+        prints one object; tools/plan-json.md describes it.\n\nExamples:\n  \
+        mt plan --model SmolLM2-135M --data a.txt --ram 600MiB\n  \
+        mt plan --shape 70b --ram 112GiB --store /nvme0 --store /nvme1 --tbw 1200\n  \
+        mt plan config.toml --profile workstation.json\n  mt plan --list-shapes"
+    )]
+    Plan(Box<Plan>),
     /// Continue a run at its last commit, with the very same numbers as if it had never stopped
     #[command(after_help = "Examples:\n  mt resume runs/notes-1\n  mt resume runs/notes-1 --ram 2GiB\n  \
         mt resume runs/notes-1 --steps 400 --allow-change steps\n  mt resume runs/notes-1 --store /old/disk=/new/disk")]
@@ -44,6 +54,9 @@ pub enum Command {
     /// Show what a run's folder and store hold
     #[command(after_help = "Examples:\n  mt inspect runs/notes-1\n  mt inspect runs/notes-1 --json")]
     Inspect(Named),
+    /// Measure this machine and print its profile
+    #[command(hide = true)]
+    Probe(Probe),
     /// List the runs in a folder
     #[command(after_help = "Examples:\n  mt ls\n  mt ls /data/runs --json")]
     Ls(List),
@@ -57,11 +70,12 @@ impl Command {
     pub fn is_json(&self) -> bool {
         match self {
             Command::Train(args) => args.json,
+            Command::Plan(args) => args.train.json,
             Command::Resume(args) => args.json,
             Command::Export(args) => args.json,
             Command::Verify(args) | Command::Inspect(args) => args.json,
             Command::Ls(args) => args.json,
-            Command::Rm(_) => false,
+            Command::Probe(_) | Command::Rm(_) => false,
         }
     }
 }
@@ -168,12 +182,40 @@ pub struct Train {
     /// Elements of a page: a power of two from 2048 to 1048576 [default: auto: at most 1% of padding]
     #[arg(long, value_name = "ELEMENTS|auto", allow_negative_numbers = true)]
     pub page: Option<String>,
+    /// Rates that the plan is made with: a file; auto: those saved for this machine, else a probe of about two seconds,
+    /// which is kept; assumed. They never change a result [default: auto]
+    #[arg(long, value_name = "FILE|auto|assumed")]
+    pub profile: Option<String>,
+    /// Space for the store on all its volumes; auto: what is free, less a hundredth [default: auto]
+    #[arg(long, value_name = "SIZE|auto", allow_negative_numbers = true)]
+    pub disk: Option<String>,
+    /// Stop, resumable, before the store's written bytes over its life exceed this; a percentage is of the drives'
+    /// rated life and needs --tbw [default: not set]
+    #[arg(long, value_name = "SIZE|PERCENT", allow_negative_numbers = true)]
+    pub max_writes: Option<String>,
+    /// Rated life of each drive in TB written, as its data sheet says [default: not set]
+    #[arg(long, value_name = "TB", allow_negative_numbers = true)]
+    pub tbw: Option<String>,
     /// Print JSON lines on stdout, everything else on stderr [default: off]
     #[arg(long)]
     pub json: bool,
     /// Print each value and where it came from, and stop [default: off]
     #[arg(long)]
     pub print_config: bool,
+}
+
+/// Flags of `mt plan`: those of `mt train`, and what a plan can do without a model.
+#[derive(Args, Debug)]
+pub struct Plan {
+    /// Dimensions of a published model in place of --model: 1.5b, 3b, 7b, 8b, 13b, 70b, 104b or 120b [default: not set]
+    #[arg(long, value_name = "NAME", conflicts_with = "model")]
+    pub shape: Option<String>,
+    /// Print the dimensions of the known shapes, and stop [default: off]
+    #[arg(long)]
+    pub list_shapes: bool,
+    /// What would be trained, and how.
+    #[command(flatten)]
+    pub train: Train,
 }
 
 /// Flags of `mt resume`.
@@ -203,6 +245,15 @@ pub struct Resume {
     /// Steps between commits [default: as the run was started]
     #[arg(long, value_name = "N|auto", allow_negative_numbers = true)]
     pub checkpoint_every: Option<String>,
+    /// Rates that the plan is made with [default: auto]
+    #[arg(long, value_name = "FILE|auto|assumed", default_value = "auto", hide_default_value = true)]
+    pub profile: String,
+    /// Space for the store on all its volumes [default: as the run was started]
+    #[arg(long, value_name = "SIZE|auto", allow_negative_numbers = true)]
+    pub disk: Option<String>,
+    /// Stop, resumable, before the store's written bytes over its life exceed this [default: as the run was started]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    pub max_writes: Option<String>,
     /// The store moved from folder OLD to NEW [default: not moved]
     #[arg(long, value_name = "OLD=NEW")]
     pub store: Vec<String>,
@@ -246,6 +297,23 @@ pub struct Named {
     /// Print one JSON object on stdout [default: off]
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `mt probe`.
+#[derive(Args, Debug)]
+pub struct Probe {
+    /// Folder on a drive to measure
+    #[arg(long, value_name = "DIR")]
+    pub dir: Vec<String>,
+    /// CPU threads
+    #[arg(long, value_name = "N")]
+    pub threads: u32,
+    /// Shapes to measure, as JSON
+    #[arg(long, value_name = "JSON")]
+    pub wanted: String,
+    /// Profile of this machine to which only the shapes are added
+    #[arg(long, value_name = "FILE")]
+    pub known: Option<String>,
 }
 
 /// Flags of `mt ls`.

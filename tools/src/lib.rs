@@ -16,6 +16,10 @@ mod inspect_cmd;
 mod layers;
 mod list_cmd;
 mod options;
+mod plan_cmd;
+mod plan_text;
+mod probe_cmd;
+mod profiles;
 mod progress;
 mod report;
 mod resolve;
@@ -80,10 +84,15 @@ fn run(command: &Command, matches: &ArgMatches, line: CommandLine, started: Inst
             let flags = matches.subcommand_matches("train").expect("the subcommand that was parsed");
             train_cmd::run(args, flags, line, started)
         }
+        Command::Plan(args) => {
+            let flags = matches.subcommand_matches("plan").expect("the subcommand that was parsed");
+            plan_cmd::run(args, flags, line)
+        }
         Command::Resume(args) => resume_cmd::run(args, line, started),
         Command::Export(args) => export_cmd::run(args),
         Command::Verify(args) => verify_cmd::run(args),
         Command::Inspect(args) => inspect_cmd::run(args),
+        Command::Probe(args) => probe_cmd::run(args),
         Command::Ls(args) => list_cmd::list(args),
         Command::Rm(args) => list_cmd::remove(args),
     }

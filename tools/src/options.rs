@@ -38,7 +38,7 @@ const fn with_built_in(name: &'static str, default: &'static str, built_in: &'st
 }
 
 /// Every option of `mt train`, in the order of the help text.
-pub const CHOICES: [Choice; 32] = [
+pub const CHOICES: [Choice; 36] = [
     choice("model", Kind::Path, ""),
     choice("data", Kind::Paths, ""),
     choice("run", Kind::Path, ""),
@@ -69,6 +69,10 @@ pub const CHOICES: [Choice; 32] = [
     choice("export", Kind::Path, ""),
     choice("discard", Kind::Switch, "false"),
     choice("page", Kind::Single, "auto"),
+    choice("profile", Kind::Single, "auto"),
+    choice("disk", Kind::Single, "auto"),
+    choice("max-writes", Kind::Single, ""),
+    choice("tbw", Kind::Single, ""),
     choice("json", Kind::Switch, "false"),
     choice("print-config", Kind::Switch, "false"),
 ];

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::layers::{Layers, Origin};
-use crate::values;
+use crate::{profiles, values};
 use mt_trainer::Error;
 use mt_trainer::settings::{Auto, BATCH_MAX, Durability, SEQ_LEN_MAX, STEPS_MAX, Settings};
 use std::path::PathBuf;
@@ -18,14 +18,28 @@ pub struct Resolved {
     pub stop_at: Option<u64>,
     /// Folder for the trained model.
     pub export: Option<PathBuf>,
+    /// What the plan is made with.
+    pub profile: profiles::Choice,
+    /// Bytes that each drive may write in its life, if that was said.
+    pub drive_life_bytes: Option<u64>,
+}
+
+/// What the values are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// To train: everything must be there.
+    Train,
+    /// To plan: data may be missing, and what becomes of the trained model is left open.
+    Plan,
 }
 
 /// Reads and checks every value.
 ///
 /// # Errors
 /// A value that is not of its option's type or out of range, or options that exclude each other.
-pub fn resolve(layers: &Layers) -> Result<Resolved, Failure> {
+pub fn resolve(layers: &Layers, purpose: Purpose) -> Result<Resolved, Failure> {
     let take = Take { layers };
+    let life = take.maybe("tbw", values::positive)?.map(|terabytes| (terabytes * 1e12) as u64);
     let settings = Settings {
         model: take.path("model")?,
         data: take.paths("data")?,
@@ -54,21 +68,25 @@ pub fn resolve(layers: &Layers) -> Result<Resolved, Failure> {
         checkpoint_every: take.need("checkpoint-every", values::auto(values::count(1, STEPS_MAX)))?,
         durability: take.need("durability", values::durability)?,
         page: take.need("page", values::auto(values::page))?,
+        disk: take.need("disk", values::auto(values::bytes))?,
+        max_writes: max_writes(&take, life)?,
     };
     let resolved = Resolved {
         settings,
         run: take.maybe("run", values::here)?,
         stop_at: take.maybe("stop-at", values::count(0, STEPS_MAX))?,
         export: take.maybe("export", values::here)?,
+        profile: take.need("profile", profiles::Choice::parse)?,
+        drive_life_bytes: life,
     };
-    check_together(&take, &resolved)?;
+    check_together(&take, &resolved, purpose)?;
     Ok(resolved)
 }
 
 /// The rules that concern several options.
-fn check_together(take: &Take<'_>, resolved: &Resolved) -> Result<(), Failure> {
+fn check_together(take: &Take<'_>, resolved: &Resolved, purpose: Purpose) -> Result<(), Failure> {
     let settings = &resolved.settings;
-    if settings.model.is_some() && settings.data.is_empty() {
+    if purpose == Purpose::Train && settings.model.is_some() && settings.data.is_empty() {
         let hint = "a model needs text to train on: add --data FILE";
         return Err(take.refuse("data", "at least one file with --model", "none", Some(hint)));
     }
@@ -77,6 +95,9 @@ fn check_together(take: &Take<'_>, resolved: &Resolved) -> Result<(), Failure> {
     {
         let expected = format!("at most the batch, {}", settings.batch);
         return Err(take.refuse("micro-batch", &expected, &rows.to_string(), None));
+    }
+    if purpose == Purpose::Plan {
+        return Ok(());
     }
     let discard = take.layers.is_on("discard");
     if settings.durability == Durability::None && resolved.export.is_none() && !discard {
@@ -99,6 +120,24 @@ fn max_grad_norm(take: &Take<'_>) -> Result<Option<f64>, Failure> {
         }
         Ok(norm) if norm.is_finite() && norm > 0.0 => Ok(Some(norm)),
         _ => Err(take.refuse("max-grad-norm", "a positive number or off", text, None)),
+    }
+}
+
+/// A size, or a percentage of what all drives together may write in their lives.
+fn max_writes(take: &Take<'_>, life: Option<u64>) -> Result<Option<u64>, Failure> {
+    let Some(text) = take.layers.text("max-writes") else { return Ok(None) };
+    let Some(percent) = text.strip_suffix('%') else { return take.maybe("max-writes", values::bytes) };
+    let expected = "a size such as 20TB, or a percentage from 0 to 100";
+    match (percent.trim().parse::<f64>(), life) {
+        (Ok(percent), Some(life)) if (0.0..=100.0).contains(&percent) => {
+            let drives = take.layers.texts("store").len().max(1) as f64;
+            Ok(Some((percent / 100.0 * life as f64 * drives) as u64))
+        }
+        (Ok(_), None) => {
+            let hint = Some("add --tbw TB, the drive's rating");
+            Err(take.refuse("max-writes", "a size, or --tbw for a percentage", text, hint))
+        }
+        _ => Err(take.refuse("max-writes", expected, text, None)),
     }
 }
 
@@ -163,7 +202,7 @@ mod tests {
     fn resolved(flags: &str) -> Result<Resolved, Failure> {
         let words = ["mt", "train"].into_iter().chain(flags.split_whitespace());
         let matches = Cli::command().try_get_matches_from(words).unwrap();
-        resolve(&Layers::merge(matches.subcommand_matches("train").unwrap(), None).unwrap())
+        resolve(&Layers::merge(matches.subcommand_matches("train").unwrap(), None, false).unwrap(), Purpose::Train)
     }
 
     #[test]
@@ -206,6 +245,10 @@ mod tests {
             ("--eps 1e-50", "--eps"),
             ("--ram 64G", "64GiB"),
             ("--ram 1.5gi", "1.5GiB"),
+            ("--max-writes 5%", "--tbw"),
+            ("--max-writes 500% --tbw 100", "0 to 100"),
+            ("--max-writes many", "--max-writes"),
+            ("--tbw 0", "--tbw"),
         ] {
             let failure = resolved(flags).unwrap_err();
             assert_eq!(failure.code, 2, "{flags}");
@@ -217,10 +260,12 @@ mod tests {
     fn values_are_read() {
         let flags = "--data a.txt --ram auto --max-grad-norm off --warmup 7 --no-shuffle --betas 0.8,0.9 --page 2048 \
                      --durability none --discard --lr 1e30 --steps 0";
-        let resolved = resolved(flags).unwrap();
-        let settings = resolved.settings;
+        let settings = resolved(flags).unwrap().settings;
         assert!(settings.data[0].is_absolute());
         assert_eq!((settings.ram, settings.max_grad_norm, settings.shuffle), (Auto::Auto, None, false));
+        let writes = |flags| resolved(flags).unwrap().settings.max_writes;
+        assert_eq!((writes("--max-writes 20TB"), writes("")), (Some(20_000_000_000_000), None));
+        assert_eq!(writes("--max-writes 5% --tbw 600 --store a --store b"), Some(60_000_000_000_000));
         assert_eq!((settings.betas, settings.page, settings.steps), ((0.8, 0.9), Auto::Value(2048), Some(0)));
     }
 }

@@ -5,9 +5,9 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::say;
 use crate::train_cmd::code;
-use crate::values;
+use crate::{profiles, values};
 use mt_trainer::Error;
-use mt_trainer::run::{Changes, CommandLine, Process, Resumed, resume};
+use mt_trainer::run::{Changes, CommandLine, Process, Resumed, resume, wanted_by_run};
 use mt_trainer::settings::{Auto, STEPS_MAX};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -27,13 +27,20 @@ pub fn run(args: &Resume, command: CommandLine, started: Instant) -> Result<u8, 
             Auto::Auto => values::all_threads(),
         }),
         checkpoint_every: read(&args.checkpoint_every, "checkpoint-every", values::auto(values::count(1, STEPS_MAX)))?,
+        disk: read(&args.disk, "disk", values::auto(values::bytes))?,
+        max_writes: read(&args.max_writes, "max-writes", values::bytes)?,
         stores: args.store.iter().map(|text| moved(text)).collect::<Result<_, _>>()?,
     };
+    let profile = profiles::Choice::parse(&args.profile).map_err(|e| refuse("profile", &e, &args.profile))?;
+    let (stores, threads, wanted) = wanted_by_run(Path::new(&args.run));
+    let threads = changes.threads.or(threads).unwrap_or_else(values::all_threads);
+    let request = profiles::Request { stores, threads, wanted };
     let process = Process {
         stop_at: read(&args.stop_at, "stop-at", values::count(0, STEPS_MAX))?,
         export: read(&args.export, "export", values::here)?,
         started,
         command,
+        profile: profile.obtain(&request)?,
     };
     let mut progress = Progress::new(args.json)?;
     match resume(Path::new(&args.run), &changes, &process, &mut progress)? {

@@ -4,41 +4,52 @@ use crate::STOPPED;
 use crate::args::Train;
 use crate::failure::Failure;
 use crate::layers::Layers;
+use crate::profiles::Request;
 use crate::progress::Progress;
-use crate::resolve::resolve;
+use crate::resolve::{Purpose, resolve};
 use crate::say;
 use clap::ArgMatches;
 use mt_trainer::Error;
-use mt_trainer::run::{CommandLine, Ending, Process, quoted, train};
+use mt_trainer::run::{CommandLine, Ending, Process, planned_stores, quoted, train, wanted};
 use std::path::Path;
 use std::time::Instant;
 
 /// Trains, or with `--print-config` shows what would be trained with.
 pub fn run(args: &Train, flags: &ArgMatches, command: CommandLine, started: Instant) -> Result<u8, Failure> {
     check_config(args)?;
-    let layers = Layers::merge(flags, args.config.as_deref().map(Path::new))?;
+    let layers = Layers::merge(flags, args.config.as_deref().map(Path::new), false)?;
     go(&layers, command, started).map_err(|failure| Failure { in_json: layers.is_on("json"), ..failure })
 }
 
 fn go(layers: &Layers, mut command: CommandLine, started: Instant) -> Result<u8, Failure> {
-    let resolved = resolve(layers)?;
+    let resolved = resolve(layers, Purpose::Train)?;
     let in_json = layers.is_on("json");
     if layers.is_on("print-config") {
-        match in_json {
-            true => say::out(layers.json()),
-            false => say::out(layers.print().trim_end()),
-        }
+        print_config(layers);
         return Ok(0);
     }
     layers.places().for_each(|(flag, place)| command.place(flag, place));
     let mut progress = Progress::new(in_json)?;
-    let process = Process { stop_at: resolved.stop_at, export: resolved.export, started, command };
+    let profile = resolved.profile.obtain(&Request {
+        stores: planned_stores(&resolved.settings, resolved.run.as_deref()),
+        threads: resolved.settings.threads,
+        wanted: wanted(&resolved.settings, None),
+    })?;
+    let process = Process { stop_at: resolved.stop_at, export: resolved.export, started, command, profile };
     let summary = train(&resolved.settings, resolved.run.as_deref(), &process, &mut progress)?;
     Ok(code(summary.ending))
 }
 
+/// Prints what every option is, and from where.
+pub fn print_config(layers: &Layers) {
+    match layers.is_on("json") {
+        true => say::out(layers.json()),
+        false => say::out(layers.print().trim_end()),
+    }
+}
+
 /// Refuses a text that was given without a flag of its own, which reads as the file with the settings.
-fn check_config(args: &Train) -> Result<(), Failure> {
+pub fn check_config(args: &Train) -> Result<(), Failure> {
     let Some(config) = args.config.as_ref().filter(|config| !args.data.is_empty() && !config.ends_with(".toml")) else {
         return Ok(());
     };

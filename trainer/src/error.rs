@@ -26,7 +26,9 @@ pub enum Error {
     /// The budgets do not hold the run. Exit code 3.
     #[error("does not fit: {what} needs {need_bytes} bytes, has {have_bytes}{}", then(hint))]
     DoesNotFit {
-        /// The tier or part.
+        /// What there is too little of.
+        part: Part,
+        /// In words.
         what: String,
         /// Bytes needed.
         need_bytes: u64,
@@ -73,6 +75,15 @@ pub enum Error {
     },
 }
 
+/// What a budget bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// RAM of the process.
+    Ram,
+    /// Space on the volumes.
+    Disk,
+}
+
 /// A hint as the end of a sentence.
 fn then(hint: &Option<String>) -> String {
     hint.as_deref().map(|h| format!("; {h}")).unwrap_or_default()
@@ -98,6 +109,12 @@ impl Error {
     /// Shorthand for `Io`.
     pub fn io(path: impl Into<PathBuf>, doing: &'static str, source: std::io::Error) -> Error {
         Error::Io { path: path.into(), doing, source }
+    }
+
+    /// Compute threads that the system refuses to start.
+    pub(crate) fn threads(threads: u64, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+        let what = format!("starting {threads} compute threads (--threads)");
+        Error::System { what, source: std::io::Error::other(error) }
     }
 
     /// Exit code of the command.

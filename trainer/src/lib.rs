@@ -12,6 +12,7 @@ pub mod layout;
 pub mod lr;
 pub mod memory;
 pub mod model;
+pub mod profile;
 pub mod run;
 pub mod schedule;
 pub mod settings;

@@ -13,6 +13,7 @@ mod backward;
 mod cost;
 mod forward;
 mod operation;
+mod phase;
 mod program;
 mod runs;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod tests;
 mod writer;
 
 pub use operation::{Gradients, Operation, Sink};
+pub use phase::Phase;
 pub use program::{Instruction, Program};
 pub use runs::Activations;
 pub use writer::{Description, Writer};

@@ -74,6 +74,13 @@ pub enum Auto<T> {
     Value(T),
 }
 
+impl<T> Auto<T> {
+    /// What a settings file without the setting means.
+    fn auto() -> Auto<T> {
+        Auto::Auto
+    }
+}
+
 impl<T: Copy> Auto<T> {
     /// The user's value, if there is one.
     pub fn value(self) -> Option<T> {
@@ -149,11 +156,29 @@ pub struct Settings {
     pub durability: Durability,
     /// Elements of a page.
     pub page: Auto<u64>,
+    /// Space for the store on all its volumes in bytes (may change).
+    #[serde(default = "Auto::auto")]
+    pub disk: Auto<u64>,
+    /// Bytes that the store may write over its life (may change); None: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_writes: Option<u64>,
 }
 
 /// Names of the settings that may change between two starts of a run. `steps` is judged apart.
-const MAY_CHANGE: [&str; 10] =
-    ["model", "data", "store", "direct-io", "io", "ram", "steps", "threads", "recompute", "checkpoint-every"];
+const MAY_CHANGE: [&str; 12] = [
+    "model",
+    "data",
+    "store",
+    "direct-io",
+    "io",
+    "ram",
+    "steps",
+    "threads",
+    "recompute",
+    "checkpoint-every",
+    "disk",
+    "max-writes",
+];
 
 impl Settings {
     /// The settings that decide the numbers, by name.
@@ -302,6 +327,8 @@ mod tests {
             checkpoint_every: Auto::Value(10),
             durability: Durability::Full,
             page: Auto::Auto,
+            disk: Auto::Auto,
+            max_writes: None,
         }
     }
 

@@ -13,6 +13,7 @@ mod inspect;
 mod layers;
 mod leases;
 mod model;
+mod phase;
 mod prepare;
 mod state;
 #[cfg(test)]
@@ -20,11 +21,12 @@ mod tests;
 mod trainer;
 
 pub use crate::memory::micro_batch_auto;
-pub use prepare::{Prepared, prepare};
+pub use phase::{Binding, PhaseTime};
+pub use prepare::{Prepared, Residence, prepare};
 pub use trainer::Trainer;
 
+use crate::profile::Rates;
 use crate::settings::Recompute;
-use mt_engine::Profile;
 
 /// Shapes of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,7 +57,7 @@ pub struct Options {
     /// CPU threads.
     pub threads: usize,
     /// Measured or assumed rates.
-    pub profile: Profile,
+    pub rates: Rates,
     /// Largest number of runs fetched ahead; None: as far as RAM allows.
     pub prefetch_intervals_max: Option<u32>,
     /// Arena and workspace together; None: unlimited.

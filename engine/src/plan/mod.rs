@@ -7,9 +7,9 @@
 //! Placement is static and by bytes saved per byte held; never LRU, since a cyclic scan gives LRU nothing.
 //!
 //! Stages, one a file: `validate` checks the schedule and lists its uses; `place` decides what stays in RAM; `window`
-//! says how large a ring the rest needs and how early each fetch may start; `predict` and `simulate` say what it costs;
-//! `explain` prints it. Every stage is linear or n log n in the number of accesses: 100,000 are planned in well under
-//! a second.
+//! says how large a ring the rest needs and how early each fetch may start; `rates`, `predict` and `simulate` say what
+//! it costs; `explain` prints it. Every stage is linear or n log n in the number of accesses: 100,000 are planned in
+//! well under a second.
 //!
 //! Invariants of every plan that is returned: placed bytes + window bytes <= the budget; a window of that size cannot
 //! deadlock (proof in `window`); `fetch_at` never exceeds an interval's own index.
@@ -18,6 +18,7 @@ mod explain;
 mod limits;
 mod place;
 mod predict;
+mod rates;
 mod simulate;
 mod types;
 mod validate;
@@ -27,7 +28,7 @@ mod window;
 mod tests;
 
 pub use explain::explain;
-pub use types::{Budget, DiskTraffic, Interval, Place, Placed, Plan, Prediction, Residency, Shape};
+pub use types::{Budget, DiskTraffic, Interval, Place, Placed, Plan, Prediction, Residency, Shape, Span};
 
 use crate::config::Kind;
 use crate::error::PlanError;
@@ -80,6 +81,12 @@ pub fn plan(
     assert!(plan.placed_bytes + plan.window_bytes <= budget.host_bytes, "a plan exceeds its budget");
     let prediction = predict::predict(&plan, shape, profile);
     Ok((plan, prediction))
+}
+
+/// When each node of the plan's schedule begins and ends in the simulated sweep that the prediction is read from: the
+/// steady one of a cyclic schedule. An access ends when its bytes are there.
+pub fn timeline(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Vec<Span> {
+    predict::timeline(plan, shape, profile)
 }
 
 /// Distinct streamed runs of scratch regions, in order of first use.

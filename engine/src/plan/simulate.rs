@@ -1,35 +1,38 @@
 //! The course of a sweep in time: one disk link with a queue of reads and a queue of writes, one user who takes
-//! accesses and computes in schedule order, and the ring of the window. Integer nanoseconds throughout, so that the
-//! prediction is the same on every machine.
+//! accesses and computes in schedule order, and the ring of the window. Transfers and computation share the cores (see
+//! `rates`). Integer nanoseconds throughout, so that the prediction is the same on every machine.
 //!
-//! What it leaves out: checksums, copies within RAM, volumes of different speed, queue depth. Fetches start in schedule
-//! order; the latency of the disk delays a completion without occupying the link.
+//! What it leaves out: volumes of different speed, queue depth. Fetches start in schedule order; the latency of the
+//! disk delays a completion without occupying the link.
 
-use super::predict::{Rates, SECOND};
-use super::types::{Interval, Place, Plan};
+use super::predict::SECOND;
+use super::rates::{FULL, Pace, Rates};
+use super::types::{Interval, Place, Plan, Span};
 use crate::schedule::Node;
 use std::collections::VecDeque;
 
 /// What the simulation measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Simulated {
     /// One steady sweep, or the only one with its last write-back.
     pub ns: u128,
     /// Most bytes of the window in use.
     pub window_peak_bytes: u64,
+    /// Each node's part of that sweep.
+    pub spans: Vec<Span>,
 }
 
 /// Runs a cyclic plan twice and measures the second sweep; runs another plan once.
 pub(super) fn simulate(plan: &Plan, rates: &Rates, commit_bytes: u64) -> Simulated {
     let mut course = Course::new(plan, rates);
-    course.sweep(commit_bytes);
+    let spans = course.sweep(commit_bytes);
     let first = course.now;
     if plan.schedule.cyclic {
-        course.sweep(commit_bytes);
-        return Simulated { ns: course.now - first, window_peak_bytes: course.peak };
+        let spans = course.sweep(commit_bytes);
+        return Simulated { ns: course.now - first, window_peak_bytes: course.peak, spans };
     }
-    while course.step(None) {}
-    Simulated { ns: course.now, window_peak_bytes: course.peak }
+    while course.step() {}
+    Simulated { ns: course.now, window_peak_bytes: course.peak, spans }
 }
 
 /// A transfer on the link: bytes times `SECOND` still to move, and the interval (numbered through all sweeps) if it
@@ -60,6 +63,8 @@ struct Course<'a> {
     /// Sweeps ended.
     sweep: usize,
     now: u128,
+    /// What is left of the work at hand: nanoseconds at full speed times `FULL`.
+    work: u128,
     reads: VecDeque<Transfer>,
     writes: VecDeque<Transfer>,
     /// Reads transferred, with the time of their completion.
@@ -96,6 +101,7 @@ impl<'a> Course<'a> {
             reached: 0,
             sweep: 0,
             now: 0,
+            work: 0,
             reads: VecDeque::new(),
             writes: VecDeque::new(),
             arriving: VecDeque::new(),
@@ -111,13 +117,16 @@ impl<'a> Course<'a> {
     }
 
     /// The user passes through the schedule once.
-    fn sweep(&mut self, commit_bytes: u64) {
+    fn sweep(&mut self, commit_bytes: u64) -> Vec<Span> {
+        let begin = self.now;
+        let mut spans = Vec::with_capacity(self.plan.schedule.nodes.len());
         let (mut access, mut position, mut released) = (0, 0, 0);
         let base = self.sweep * self.streamed.len();
         let mut committed = commit_bytes == 0;
         self.reached = 0;
         self.reserve();
         for (node, what) in self.plan.schedule.nodes.iter().enumerate() {
+            let begin_ns = (self.now - begin) as u64;
             match what {
                 Node::Access(_) => {
                     self.reached = access;
@@ -135,6 +144,7 @@ impl<'a> Course<'a> {
                 }
                 Node::Commit => {}
             }
+            spans.push(Span { begin_ns, end_ns: (self.now - begin) as u64 });
             while let Some(&index) = self.by_release.get(released) {
                 if self.streamed[index as usize].0.release as usize > node {
                     break;
@@ -147,18 +157,19 @@ impl<'a> Course<'a> {
             self.write(commit_bytes, None);
         }
         self.sweep += 1;
+        spans
     }
 
     fn compute(&mut self, ns: u128) {
-        let end = self.now + ns;
-        while self.now < end {
-            self.step(Some(end));
+        self.work = ns * u128::from(FULL);
+        while self.work > 0 {
+            self.step();
         }
     }
 
     fn wait(&mut self, interval: usize) {
         while self.stage[interval] != Stage::Ready {
-            assert!(self.step(None), "the simulated window is stuck before interval {interval}");
+            assert!(self.step(), "the simulated window is stuck before interval {interval}");
         }
     }
 
@@ -224,24 +235,23 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Moves time to the next event, but not beyond `limit`. False if nothing will ever happen.
-    fn step(&mut self, limit: Option<u128>) -> bool {
-        let (read_rate, write_rate) = match (self.reads.is_empty(), self.writes.is_empty()) {
-            (false, false) => (self.rates.mixed / 2, self.rates.mixed / 2),
-            _ => (self.rates.read, self.rates.write),
-        };
+    /// Moves time to the next event. False if nothing will ever happen.
+    fn step(&mut self) -> bool {
+        let Pace { read, write, speed } =
+            self.rates.pace(self.work > 0, !self.reads.is_empty(), !self.writes.is_empty());
         let end =
             |queue: &VecDeque<Transfer>, rate: u64| queue.front().map(|t| self.now + t.left.div_ceil(u128::from(rate)));
         let events = [
-            end(&self.reads, read_rate),
-            end(&self.writes, write_rate),
+            end(&self.reads, read),
+            end(&self.writes, write),
             self.arriving.front().map(|&(time, _)| time),
-            limit,
+            (self.work > 0).then(|| self.now + self.work.div_ceil(u128::from(speed))),
         ];
         let Some(time) = events.into_iter().flatten().min() else { return false };
         let passed = time - self.now;
         self.now = time;
-        for (queue, rate) in [(&mut self.reads, read_rate), (&mut self.writes, write_rate)] {
+        self.work = self.work.saturating_sub(passed * u128::from(speed));
+        for (queue, rate) in [(&mut self.reads, read), (&mut self.writes, write)] {
             if let Some(head) = queue.front_mut() {
                 head.left = head.left.saturating_sub(passed * u128::from(rate));
             }

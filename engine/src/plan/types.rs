@@ -127,3 +127,12 @@ pub struct Prediction {
     /// Largest number of arena bytes in use.
     pub peak_host_bytes: u64,
 }
+
+/// A node's part of a simulated sweep, in nanoseconds from the sweep's beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// The user asks for the access, or the work begins.
+    pub begin_ns: u64,
+    /// The access's bytes are there, or the work is done.
+    pub end_ns: u64,
+}

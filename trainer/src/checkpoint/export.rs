@@ -15,7 +15,7 @@ use super::import::BLOCK;
 use super::source::SourceRecord;
 use super::stream::{self, State};
 use super::writer::{FilesPlan, WeightsWriter};
-use crate::error::{Error, Result};
+use crate::error::{Error, Part, Result};
 use crate::layout::{HI, LO};
 use crate::model::{Manifest, ModelConfig};
 use mt_engine::{Backend, Mode};
@@ -206,6 +206,7 @@ impl OutFolder {
             return Ok(());
         }
         Err(Error::DoesNotFit {
+            part: Part::Disk,
             what: format!("the volume of the export folder {}", self.out.display()),
             need_bytes: bytes,
             have_bytes: free,

@@ -4,7 +4,7 @@
 //!
 //! Invariant: RAM in use is what the engine's arena has, plus what the caller holds for one chunk.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Part, Result};
 use crate::layout::{Chunk, Layout};
 use crate::model::Manifest;
 use mt_engine::plan::{Budget, Residency, Shape, plan};
@@ -59,7 +59,8 @@ pub fn begin<'a>(state: &State<'a>, regions: &[RegionId], mode: Mode) -> Result<
     let (plan, _) = planned.map_err(|e| match e {
         PlanError::DoesNotFit { need, have, .. } => {
             let hint = Some("give more RAM, or create the store with smaller pages".into());
-            Error::DoesNotFit { what: "one chunk of the model in RAM".into(), need_bytes: need, have_bytes: have, hint }
+            let what = "one chunk of the model in RAM".into();
+            Error::DoesNotFit { part: Part::Ram, what, need_bytes: need, have_bytes: have, hint }
         }
         broken => unreachable!("a sweep over a layout's chunks is in order and within its regions: {broken}"),
     })?;

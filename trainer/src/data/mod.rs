@@ -160,12 +160,6 @@ impl Data {
         &self.order
     }
 
-    /// Steps of the run's batch that take every row at least `epochs` times; the last is filled up with rows of the
-    /// epoch after.
-    pub fn steps_for_epochs(&self, epochs: u64) -> u128 {
-        self.order.steps_for_epochs(epochs, self.batch)
-    }
-
     /// What step `step` (counted from 1) trains on. Reads its rows from the cache.
     ///
     /// # Errors

@@ -76,7 +76,7 @@ fn bytes_end_to_end() {
     assert_eq!(batch.micro[0].ids, b"abcd\r\ngh".map(u32::from));
     assert_eq!(batch.target_count(), 6);
     assert_eq!(batch, data.batch(2).unwrap());
-    assert_eq!(data.steps_for_epochs(3), 3);
+    assert_eq!(data.order().steps_for_epochs(3, options.batch), 3);
 }
 
 #[test]

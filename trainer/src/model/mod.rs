@@ -3,6 +3,7 @@
 pub mod config;
 mod fields;
 pub mod manifest;
+pub mod shapes;
 
 pub use config::{Family, ModelConfig};
 pub use manifest::{Manifest, Tensor, Unit, UnitKind};

@@ -1,15 +1,16 @@
-//! The RAM of the whole process: what is in use already, the workspace of the computation, and the arena, which gets
-//! the rest. What does not fit is refused with a command that does.
+//! The budgets of the whole process. RAM: what is in use already, the workspace of the computation, and the arena,
+//! which gets the rest. Disk: what is free on the volumes. What does not fit is refused with a command that does.
 
 use super::cadence;
 use super::command_line::CommandLine;
-use super::inputs::{Inputs, micro_rows};
+use super::inputs::{Model, shapes};
 use super::memory;
 use super::size;
-use crate::error::{Error, Result};
+use crate::error::{Error, Part, Result};
+use crate::profile::Rates;
 use crate::settings::{Auto, Durability, Settings};
 use crate::step::{Options, Prepared, Shapes, prepare};
-use mt_engine::Profile;
+use std::path::{Path, PathBuf};
 
 /// For the engine's tables, rings and threads, which come after the base is measured.
 const RESERVE: u64 = 8 << 20;
@@ -17,6 +18,10 @@ const RESERVE: u64 = 8 << 20;
 const THREAD: u64 = 128 << 10;
 /// Added to the smallest budget before it is suggested: the base differs a little from start to start.
 const SLACK: u64 = 1 << 20;
+/// Left free on the volumes by `--disk auto`: this share of what is free.
+const DISK_MARGIN_SHARE: u64 = 100;
+/// Tries to find the nearest budget that fits: a refusal may ask for more once it got what it asked for.
+const TRIES: usize = 8;
 
 /// RAM of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +37,12 @@ pub(super) struct Ram {
 impl Ram {
     /// Measures the base now: data must be read and the tokenizer dropped, the arena not made.
     pub fn measure(settings: &Settings) -> Ram {
-        let base = memory::resident_bytes() + RESERVE + settings.threads * THREAD;
+        Ram::with_base(settings, memory::resident_bytes())
+    }
+
+    /// For a process that has these bytes in use before its compute threads start.
+    pub fn with_base(settings: &Settings, resident: u64) -> Ram {
+        let base = resident + RESERVE + settings.threads * THREAD;
         match settings.ram {
             Auto::Value(budget) => Ram { budget, base, auto: None },
             Auto::Auto => {
@@ -41,6 +51,56 @@ impl Ram {
             }
         }
     }
+}
+
+/// Space on the volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Disk {
+    /// The budget.
+    pub budget: u64,
+    /// Whether the user gave it.
+    pub is_given: bool,
+}
+
+impl Disk {
+    /// Asks the file systems, unless the user said it. `held`: bytes that the run's store has already.
+    ///
+    /// # Errors
+    /// A file system does not answer.
+    pub fn measure(disk: Auto<u64>, stores: &[PathBuf], held: u64) -> Result<Disk> {
+        match disk {
+            Auto::Value(budget) => Ok(Disk { budget, is_given: true }),
+            Auto::Auto => {
+                let free = mt_engine::space::free(stores)?;
+                Ok(Disk { budget: free - free / DISK_MARGIN_SHARE + held, is_given: false })
+            }
+        }
+    }
+}
+
+/// What is to be fitted, and into what.
+#[derive(Clone, Copy)]
+pub(super) struct Fit<'a> {
+    pub model: &'a Model,
+    pub shapes: &'a Shapes,
+    pub micro_batch: u64,
+    pub settings: &'a Settings,
+    pub rates: &'a Rates,
+    pub ram: Ram,
+    pub disk: Disk,
+    /// Folders of the store.
+    pub stores: &'a [PathBuf],
+}
+
+/// What was asked for, so that a refusal can end with a command that works.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// The command as it was given.
+    pub command: &'a CommandLine,
+    /// There is nothing yet that another way of working would contradict.
+    pub is_new: bool,
+    /// It is settled where the trained model goes.
+    pub has_export: bool,
 }
 
 /// A plan that fits.
@@ -53,40 +113,39 @@ pub(super) struct Fitted {
     pub checkpoint_every: Option<u64>,
 }
 
-/// Plans the run within the budget.
-///
-/// # Errors
-/// `DoesNotFit` with the bytes that are missing and commands that fit; a smaller micro-batch only if the run has none
-/// yet.
-pub(super) fn fit(
-    inputs: &Inputs,
-    settings: &Settings,
-    ram: &Ram,
-    command: &CommandLine,
-    is_new: bool,
-) -> Result<Fitted> {
-    let fit = Fit { inputs, settings, ram, is_new };
-    match fit.within(&inputs.shapes) {
-        Err(Error::DoesNotFit { need_bytes, .. }) => Err(fit.refusal(need_bytes, command)),
-        other => other,
-    }
-}
-
-struct Fit<'a> {
-    inputs: &'a Inputs,
-    settings: &'a Settings,
-    ram: &'a Ram,
-    is_new: bool,
+/// What is missing of each budget, in bytes; None: nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Missing {
+    /// RAM of the whole process that would do.
+    pub ram: Option<u64>,
+    /// Space on the volumes that would do.
+    pub disk: Option<u64>,
 }
 
 impl Fit<'_> {
-    fn within(&self, shapes: &Shapes) -> Result<Fitted> {
+    /// Plans the run within the budgets.
+    ///
+    /// # Errors
+    /// `DoesNotFit` with the bytes that are missing of both budgets and commands that fit; a smaller micro-batch only
+    /// if the run has none yet.
+    pub fn or_refuse(&self, asked: Asked<'_>) -> Result<Fitted> {
+        match self.plan() {
+            Err(Error::DoesNotFit { .. }) => Err(self.refusal(self.missing(), asked)),
+            other => other,
+        }
+    }
+
+    /// Plans the run within the budgets.
+    ///
+    /// # Errors
+    /// `DoesNotFit` for the budget that fails first, in bytes of workspace and arena where it is RAM.
+    pub fn plan(&self) -> Result<Fitted> {
         match self.settings.durability {
-            Durability::Full => self.durable(shapes),
+            Durability::Full => self.durable(),
             Durability::None => {
-                let in_ram = self.prepare(shapes, false, 0);
+                let in_ram = self.prepare(false, 0);
                 let (prepared, has_disk) = match in_ram {
-                    Err(Error::DoesNotFit { .. }) => (self.prepare(shapes, true, 0)?, true),
+                    Err(Error::DoesNotFit { .. }) => (self.prepare(true, 0)?, true),
                     other => (other?, false),
                 };
                 Ok(Fitted { prepared, has_disk, checkpoint_every: None })
@@ -96,20 +155,20 @@ impl Fit<'_> {
 
     /// With commits: how often decides what is placed in RAM, and what is placed decides what a commit costs. Placing
     /// is planned for a commit at every step first, then once more for the interval that this gives.
-    fn durable(&self, shapes: &Shapes) -> Result<Fitted> {
+    fn durable(&self) -> Result<Fitted> {
         let every = match self.settings.checkpoint_every {
             Auto::Value(every) => every,
             Auto::Auto => {
-                let planned = self.prepare(shapes, true, 1)?.prediction;
-                let rate = Profile::default().disk_write_bytes_per_s;
+                let planned = self.prepare(true, 1)?.prediction;
+                let rate = self.rates.engine.disk_write_bytes_per_s;
                 cadence::checkpoint_every(planned.seconds, planned.disk.commit_bytes, rate)
             }
         };
-        let prepared = self.prepare(shapes, true, u32::try_from(every).unwrap_or(u32::MAX))?;
+        let prepared = self.prepare(true, u32::try_from(every).unwrap_or(u32::MAX))?;
         Ok(Fitted { prepared, has_disk: true, checkpoint_every: Some(every) })
     }
 
-    fn prepare(&self, shapes: &Shapes, has_disk: bool, sweeps_per_commit: u32) -> Result<Prepared> {
+    fn prepare(&self, has_disk: bool, sweeps_per_commit: u32) -> Result<Prepared> {
         let settings = self.settings;
         let options = Options {
             recompute: settings.recompute,
@@ -120,42 +179,122 @@ impl Fit<'_> {
             page_elements: settings.page.value().map(|elements| elements as usize),
             sweeps_per_commit,
             threads: settings.threads as usize,
-            profile: Profile::default(),
+            rates: self.rates.clone(),
             prefetch_intervals_max: None,
             budget_bytes: Some(self.ram.budget.saturating_sub(self.ram.base)),
-            disk_bytes: u64::MAX,
+            disk_bytes: self.disk.budget,
         };
-        prepare(&self.inputs.model.config, &self.inputs.model.manifest, shapes, &options)
+        prepare(&self.model.config, &self.model.manifest, self.shapes, &options)
     }
 
-    /// The refusal: bytes of the whole process, and the commands that fit.
-    fn refusal(&self, need_bytes: u64, command: &CommandLine) -> Error {
-        let whole = self.ram.base + need_bytes + SLACK;
-        let mut hint = format!("run: {}", command.with("ram", &size::flag(whole)));
-        if let Some(rows) = self.smaller_micro_batch() {
-            hint.push_str(&format!("\nor:  {}", command.with("micro-batch", &rows.to_string())));
+    /// The nearest budgets that fit, where these do not.
+    pub fn missing(&self) -> Missing {
+        let mut tried = *self;
+        let mut missing = Missing::default();
+        for _ in 0..TRIES {
+            match tried.plan() {
+                Err(Error::DoesNotFit { part: Part::Ram, need_bytes, .. }) => {
+                    tried.ram.budget = (self.ram.base + need_bytes + SLACK).max(tried.ram.budget + SLACK);
+                    missing.ram = Some(tried.ram.budget);
+                }
+                Err(Error::DoesNotFit { part: Part::Disk, need_bytes, .. }) => {
+                    tried.disk.budget = need_bytes;
+                    missing.disk = Some(need_bytes);
+                }
+                _ => break,
+            }
         }
-        Error::DoesNotFit {
-            what: format!(
+        missing
+    }
+
+    /// The refusal: bytes of the whole process and of the volumes, and the commands that fit.
+    fn refusal(&self, missing: Missing, asked: Asked<'_>) -> Error {
+        let ram = missing.ram.map(|ram| {
+            let what = format!(
                 "RAM ({} of {} for the program itself; missing {})",
                 size::human(self.ram.base),
                 size::human(self.ram.budget),
-                size::human(whole.saturating_sub(self.ram.budget))
-            ),
-            need_bytes: whole,
-            have_bytes: self.ram.budget,
-            hint: Some(hint),
+                size::human(ram.saturating_sub(self.ram.budget))
+            );
+            (Part::Ram, what, ram, self.ram.budget)
+        });
+        let disk = missing.disk.map(|disk| {
+            let lacking = disk.saturating_sub(self.disk.budget);
+            let what = match self.disk.is_given {
+                true => {
+                    let (lacking, budget) = (size::human(lacking), size::human(self.disk.budget));
+                    format!("disk ({lacking} more than the {budget} of --disk)")
+                }
+                false => self.no_room(lacking),
+            };
+            (Part::Disk, what, disk, self.disk.budget)
+        });
+        let ram_flag = missing.ram.map(|bytes| ("ram", size::flag(bytes)));
+        let disk_flag = missing.disk.map(|bytes| ("disk", size::flag(bytes)));
+        let mut hints = match disk_flag {
+            Some(_) if !self.disk.is_given => self.other_room(asked, ram_flag),
+            given => {
+                let flags: Vec<(&str, String)> = ram_flag.into_iter().chain(given).collect();
+                vec![format!("run: {}", asked.command.with_all(&flags))]
+            }
+        };
+        if missing.disk.is_none()
+            && let Some(rows) = self.smaller_micro_batch(asked.is_new)
+        {
+            hints.push(format!("or:  {}", asked.command.with("micro-batch", &rows.to_string())));
         }
+        let (first, second) = match (ram, disk) {
+            (Some(ram), disk) => (ram, disk),
+            (None, Some(disk)) => (disk, None),
+            (None, None) => unreachable!("a refusal names what is missing"),
+        };
+        let (part, mut what, need_bytes, have_bytes) = first;
+        if let Some((_, also, need, have)) = second {
+            what = format!("{also} needs {need} bytes, has {have}; {what}");
+        }
+        Error::DoesNotFit { part, what, need_bytes, have_bytes, hint: Some(hints.join("\n")) }
+    }
+
+    /// The refusal of one volume that is too small, where all of them together are not.
+    pub fn too_small(&self, volume: &Path, need_bytes: u64, asked: Asked<'_>) -> Error {
+        let have_bytes = self.disk.budget;
+        let stores = [volume.to_path_buf()];
+        let what = Fit { stores: &stores, ..*self }.no_room(need_bytes.saturating_sub(have_bytes));
+        let hint = Some(self.other_room(asked, None).join("\n"));
+        Error::DoesNotFit { part: Part::Disk, what, need_bytes, have_bytes, hint }
+    }
+
+    fn no_room(&self, lacking: u64) -> String {
+        let stores: Vec<String> = self.stores.iter().map(|store| store.display().to_string()).collect();
+        let of = if stores.len() == 1 { "the volume" } else { "the volumes" };
+        format!("the store (missing {} on {of} of {})", size::human(lacking), stores.join(", "))
+    }
+
+    /// What helps where volumes are too small: others, with what else is missing, or no commits, if that fits.
+    fn other_room(&self, asked: Asked<'_>, also: Option<(&str, String)>) -> Vec<String> {
+        if !asked.is_new {
+            let then = also.map(|flag| format!("then run: {}", asked.command.with_all(&[flag])));
+            return [Some("free that".to_owned()), then].into_iter().flatten().collect();
+        }
+        let flags: Vec<(&str, String)> = also.into_iter().chain([("store", "DIR".to_owned())]).collect();
+        let mut hints = vec![format!("free that, or use another volume: {}", asked.command.with_all(&flags))];
+        let volatile = Settings { durability: Durability::None, ..self.settings.clone() };
+        if self.settings.durability == Durability::Full && (Fit { settings: &volatile, ..*self }).plan().is_ok() {
+            let mut flags = vec![("durability", "none".to_owned())];
+            flags.extend((!asked.has_export).then(|| ("export", "DIR".to_owned())));
+            flags.push(("ram", size::flag(self.ram.budget)));
+            hints.push(format!("or, without commits: {}", asked.command.with_all(&flags)));
+        }
+        hints
     }
 
     /// The largest smaller micro-batch that fits, if one does.
-    fn smaller_micro_batch(&self) -> Option<u64> {
+    fn smaller_micro_batch(&self, is_new: bool) -> Option<u64> {
         // The micro-batch is part of a run's identity.
-        let mut rows = if self.is_new { self.inputs.micro_batch / 2 } else { 0 };
+        let mut rows = if is_new { self.micro_batch / 2 } else { 0 };
         while rows > 0 {
-            let micro_rows = micro_rows(self.settings.batch, rows);
-            let shapes = Shapes { rows_per_micro: rows as usize, micro_rows, seq: self.inputs.shapes.seq };
-            if self.within(&shapes).is_ok() {
+            let shapes = shapes(self.settings.batch, rows, self.shapes.seq as u64);
+            if (Fit { shapes: &shapes, micro_batch: rows, ..*self }).plan().is_ok() {
                 return Some(rows);
             }
             rows /= 2;

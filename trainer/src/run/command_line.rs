@@ -28,26 +28,29 @@ impl CommandLine {
 
     /// The command with `--flag value`, in place of the flag's value if it was given; quoted for a shell.
     pub fn with(&self, flag: &str, value: &str) -> String {
-        self.changed(flag, value).words.iter().map(|word| quoted(word)).collect::<Vec<String>>().join(" ")
+        self.with_all(&[(flag, value.to_owned())])
     }
 
-    /// As [`with`](CommandLine::with), to be changed further.
-    pub fn changed(&self, flag: &str, value: &str) -> CommandLine {
-        let long = format!("--{flag}");
-        let joined = format!("--{flag}=");
-        let mut words = Vec::with_capacity(self.words.len() + 2);
+    /// As [`CommandLine::with`], for several flags.
+    pub fn with_all(&self, flags: &[(&str, String)]) -> String {
+        let long = |flag: &str| format!("--{flag}");
+        let is_one = |word: &str| flags.iter().any(|(flag, _)| word == long(flag));
+        let is_joined = |word: &str| flags.iter().any(|(flag, _)| word.starts_with(&format!("--{flag}=")));
+        let mut words = Vec::with_capacity(self.words.len() + 2 * flags.len());
         let mut rest = self.words.iter();
         while let Some(word) = rest.next() {
-            if *word == long {
+            if is_one(word) {
                 // Its value follows.
                 rest.next();
-            } else if !word.starts_with(&joined) {
-                words.push(word.clone());
+            } else if !is_joined(word) {
+                words.push(quoted(word));
             }
         }
-        words.push(long);
-        words.push(value.to_owned());
-        CommandLine { words, places: self.places.clone() }
+        for (flag, value) in flags {
+            words.push(long(flag));
+            words.push(quoted(value));
+        }
+        words.join(" ")
     }
 }
 
@@ -74,6 +77,8 @@ mod tests {
         assert_eq!(line("mt train --data a").with("ram", "9MiB"), "mt train --data a --ram 9MiB");
         assert_eq!(line("mt train --ram 1MiB --data a").with("ram", "9MiB"), "mt train --data a --ram 9MiB");
         assert_eq!(line("mt train --ram=1MiB --data a").with("ram", "9MiB"), "mt train --data a --ram 9MiB");
+        let both = line("mt plan --ram 1MiB --disk=2MiB").with_all(&[("ram", "9MiB".into()), ("disk", "8MiB".into())]);
+        assert_eq!(both, "mt plan --ram 9MiB --disk 8MiB");
     }
 
     #[test]

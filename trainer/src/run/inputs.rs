@@ -9,7 +9,7 @@ use super::files;
 use super::folder::RunFolder;
 use super::observer::{Event, Observer};
 use crate::checkpoint::{self, Source, SourceRecord};
-use crate::data::{Data, DataOptions, Tokenizer};
+use crate::data::{Data, DataOptions, RowOrder, Tokenizer};
 use crate::default_model;
 use crate::error::{Error, Result};
 use crate::lr::LearningRate;
@@ -41,22 +41,29 @@ pub(super) struct Inputs {
 /// Reads the model that the settings name, before there is a run folder. `command` is the one that the settings come
 /// from, if one does.
 pub(super) fn read_model(settings: &Settings, command: Option<&CommandLine>) -> Result<Model> {
-    let (name, config) = match &settings.model {
+    let config = read_config(settings)?;
+    let name = match &settings.model {
         Some(folder) => {
-            require_model(folder)?;
             // Here rather than in the run's copy, which has not all files, and whose folder goes with a refusal.
             Tokenizer::load(folder)?;
-            let name = folder.file_name().map_or("model".to_owned(), |name| name.to_string_lossy().into_owned());
-            (name, ModelConfig::read(&folder.join("config.json"))?)
+            folder.file_name().map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
         }
-        None => {
-            let path = Path::new("built-in config.json");
-            ("default".to_owned(), ModelConfig::parse(default_model::CONFIG_JSON, path)?)
-        }
+        None => "default".to_owned(),
     };
     let manifest = Manifest::new(&config);
     check_length(settings, &config, command)?;
     Ok(Model { name, config, manifest })
+}
+
+/// Reads the dimensions of the model that the settings name.
+pub(super) fn read_config(settings: &Settings) -> Result<ModelConfig> {
+    match &settings.model {
+        Some(folder) => {
+            require_model(folder)?;
+            ModelConfig::read(&folder.join("config.json"))
+        }
+        None => ModelConfig::parse(default_model::CONFIG_JSON, Path::new("built-in config.json")),
+    }
 }
 
 /// The first weights of the model that the settings name.
@@ -94,10 +101,7 @@ pub(super) fn kept_model(folder: &Path, settings: &Settings) -> Result<Option<Mo
 
 /// The run's compute threads.
 pub(super) fn cpu(settings: &Settings) -> Result<Cpu> {
-    Cpu::new(settings.threads as usize).map_err(|error| {
-        let what = format!("starting {} compute threads (--threads)", settings.threads);
-        Error::System { what, source: std::io::Error::other(error) }
-    })
+    Cpu::new(settings.threads as usize).map_err(|error| Error::threads(settings.threads, error))
 }
 
 /// Where the weights of a run came from.
@@ -143,10 +147,9 @@ fn gather(
         observer.event(&Event::Reading(done, all));
         stop_if_asked(observer)
     })?;
-    let total_steps = total_steps(settings, &data)?;
+    let total_steps = total_steps(settings, data.report().rows)?;
     let lr = learning_rate(settings, total_steps);
-    let rows: Vec<usize> = micro_rows(settings.batch, micro_batch);
-    let shapes = Shapes { rows_per_micro: micro_batch as usize, micro_rows: rows, seq: settings.seq_len as usize };
+    let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
     let tokens_digest = format!("{}-{:016x}", data.report().ids, data.digest());
     Ok(Inputs { model, data, shapes, micro_batch, total_steps, lr, tokens_digest })
 }
@@ -162,20 +165,28 @@ pub(super) fn learning_rate(settings: &Settings, total_steps: u64) -> LearningRa
 }
 
 /// Sequences of a micro-batch.
-fn micro_batch(settings: &Settings) -> u64 {
+pub(super) fn micro_batch(settings: &Settings) -> u64 {
     match settings.micro_batch {
         Auto::Value(rows) => rows.min(settings.batch),
         Auto::Auto => micro_batch_auto(settings.batch, settings.seq_len),
     }
 }
 
+/// Shapes of a step.
+pub(super) fn shapes(batch: u64, micro_batch: u64, seq_len: u64) -> Shapes {
+    let micro_rows = micro_rows(batch, micro_batch);
+    Shapes { rows_per_micro: micro_batch as usize, micro_rows, seq: seq_len as usize }
+}
+
 /// Rows of each micro-batch of a step.
-pub(super) fn micro_rows(batch: u64, micro_batch: u64) -> Vec<usize> {
+fn micro_rows(batch: u64, micro_batch: u64) -> Vec<usize> {
     (0..batch).step_by(micro_batch as usize).map(|first| micro_batch.min(batch - first) as usize).collect()
 }
 
-fn total_steps(settings: &Settings, data: &Data) -> Result<u64> {
-    let by_epochs = settings.epochs.map(|epochs| data.steps_for_epochs(epochs));
+/// Steps of a run on data of so many rows.
+pub(super) fn total_steps(settings: &Settings, rows: u64) -> Result<u64> {
+    let order = RowOrder::new(rows, settings.seed, settings.shuffle);
+    let by_epochs = settings.epochs.map(|epochs| order.steps_for_epochs(epochs, settings.batch));
     let by_steps = settings.steps.map(u128::from);
     let steps = match (by_steps, by_epochs) {
         (Some(steps), Some(by_epochs)) => steps.min(by_epochs),
@@ -201,7 +212,7 @@ fn require_model(folder: &Path) -> Result<()> {
     Err(Error::input(folder.display().to_string(), "--model", "a model folder, with config.json", found))
 }
 
-fn check_length(settings: &Settings, config: &ModelConfig, command: Option<&CommandLine>) -> Result<()> {
+pub(super) fn check_length(settings: &Settings, config: &ModelConfig, command: Option<&CommandLine>) -> Result<()> {
     let longest = config.max_positions as u64;
     if settings.seq_len <= longest {
         return Ok(());

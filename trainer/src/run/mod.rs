@@ -19,6 +19,7 @@ mod memory;
 mod metrics;
 mod note;
 mod observer;
+mod plan;
 mod resume;
 mod sample;
 pub mod size;
@@ -36,6 +37,9 @@ pub use list::{Removed, list, remove};
 pub use metrics::StepRecord;
 pub use note::Note;
 pub use observer::{Ending, Event, Observer, Planned, RamParts, Summary};
+pub use plan::{
+    Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores, wanted, wanted_by_run,
+};
 pub use resume::{Changes, Resumed, resume};
 pub use start::Process;
 pub use train::train;

@@ -1,7 +1,9 @@
 //! What a run tells its caller while it goes on, and what it asks: nothing else leaves the trainer, so that the caller
 //! alone decides what a terminal, a file or another program gets to see.
 
+use super::budget::Ram;
 use super::metrics::StepRecord;
+use crate::step::Prepared;
 use mt_engine::plan::Prediction;
 use std::path::PathBuf;
 
@@ -96,6 +98,18 @@ pub struct RamParts {
     pub arena: u64,
     /// Of the arena: what stays in RAM for good.
     pub placed: u64,
+}
+
+impl RamParts {
+    pub(super) fn of(ram: &Ram, prepared: &Prepared) -> RamParts {
+        RamParts {
+            budget: ram.budget,
+            base: ram.base,
+            workspace: prepared.workspace_bytes,
+            arena: prepared.arena_bytes,
+            placed: prepared.steady.placed_bytes,
+        }
+    }
 }
 
 /// Why the steps ended.

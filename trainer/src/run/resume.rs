@@ -31,6 +31,10 @@ pub struct Changes {
     pub threads: Option<u64>,
     /// Steps between commits.
     pub checkpoint_every: Option<Auto<u64>>,
+    /// Space for the store.
+    pub disk: Option<Auto<u64>>,
+    /// Bytes that the store may write over its life.
+    pub max_writes: Option<u64>,
     /// Directories of the store that moved: from, to.
     pub stores: Vec<(PathBuf, PathBuf)>,
 }
@@ -162,6 +166,10 @@ fn apply(folder: &RunFolder, settings: &mut Settings, changes: &Changes) -> Resu
     if let Some(every) = changes.checkpoint_every {
         settings.checkpoint_every = every;
     }
+    if let Some(disk) = changes.disk {
+        settings.disk = disk;
+    }
+    settings.max_writes = changes.max_writes.or(settings.max_writes);
     for (from, to) in &changes.stores {
         let mut stores = folder.stores(settings);
         let Some(place) = stores.iter_mut().find(|store| *store == from) else {

@@ -1,23 +1,24 @@
 //! Starting a run's process: plan, store, import, steps, export. `train` and `resume` differ in what they find; what
 //! they do from there on is here.
 
-use super::budget::{self, Fitted, Ram};
+use super::budget::{Asked, Disk, Fit, Fitted, Ram};
 use super::command_line::CommandLine;
 use super::folder::{RunFolder, RunRecord};
 use super::inputs::{self, Inputs, first_weights, source_record};
 use super::note::NoteBase;
 use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary};
 use super::sample;
-use super::steps::{Steps, StepsDone};
+use super::steps::{Steps, StepsDone, Writes};
 use super::{files, memory, metrics, size};
 use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, OutFolder, State};
-use crate::error::{Error, Result};
+use crate::error::{Error, Part, Result};
 use crate::layout::Layout;
 use crate::model::Manifest;
+use crate::profile::{MachineProfile, Rates};
 use crate::settings::{Durability, Recompute, Settings, Warmup};
 use crate::step::{Hyper, Trainer};
 use mt_engine::plan::Residency;
-use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError};
+use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError, record_bytes};
 use mt_kernels::Cpu;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -33,6 +34,8 @@ pub struct Process {
     pub started: Instant,
     /// The command as it was given.
     pub command: CommandLine,
+    /// What the machine can do.
+    pub profile: MachineProfile,
 }
 
 /// A run that is ready to have its store made or opened.
@@ -80,19 +83,20 @@ impl Start<'_> {
         if let Some(auto) = &ram.auto {
             observer.event(&Event::Notice(&format!("RAM: {}", auto.describe())));
         }
-        let fitted = budget::fit(self.inputs, self.settings, &ram, &self.process.command, self.committed.is_none())?;
-        let parts = self.parts(&ram, &fitted);
+        let fitted = self.fit(ram)?;
+        self.writes(&fitted)?;
+        let parts = RamParts::of(&ram, &fitted.prepared);
         observer.event(&Event::Planned(&self.planned(&fitted, parts)?));
         let stores = if fitted.has_disk { self.folder.stores(self.settings) } else { Vec::new() };
         let cpu = inputs::cpu(self.settings)?;
-        let engine = self.open_engine(&fitted, stores, &ram, made)?;
+        let engine = self.open_engine(&fitted, stores, ram, made)?;
         for notice in engine.notices() {
             observer.event(&Event::Notice(&notice));
         }
         let placement = Placement::of(&fitted);
         let manifest = &self.inputs.model.manifest;
         let mut steps = self.steps(engine, fitted, cpu.clone()).map_err(|error| match error {
-            Error::Engine(error @ EngineError::NoSpace { .. }) => self.no_store(error, &ram),
+            Error::Engine(error @ EngineError::NoSpace { .. }) => self.no_store(error, ram),
             other => other,
         })?;
         if let Some(out) = &out {
@@ -144,7 +148,28 @@ impl Start<'_> {
         notices
     }
 
-    fn open_engine(&self, fitted: &Fitted, stores: Vec<PathBuf>, ram: &Ram, made: &mut Vec<PathBuf>) -> Result<Engine> {
+    fn fit(&self, ram: Ram) -> Result<Fitted> {
+        let stores = self.folder.stores(self.settings);
+        let held = if self.committed.is_some() { super::store::bytes(&stores) } else { 0 };
+        let disk = Disk::measure(self.settings.disk, &stores, held)?;
+        self.fit_into(ram, disk, &stores, &self.rates(&stores)).or_refuse(self.asked())
+    }
+
+    fn fit_into<'a>(&'a self, ram: Ram, disk: Disk, stores: &'a [PathBuf], rates: &'a Rates) -> Fit<'a> {
+        let Inputs { model, shapes, micro_batch, .. } = self.inputs;
+        Fit { model, shapes, micro_batch: *micro_batch, settings: self.settings, rates, ram, disk, stores }
+    }
+
+    fn rates(&self, stores: &[PathBuf]) -> Rates {
+        self.process.profile.rates(stores, self.settings.threads as u32)
+    }
+
+    fn asked(&self) -> Asked<'_> {
+        let Process { command, export, .. } = self.process;
+        Asked { command, is_new: self.committed.is_none(), has_export: export.is_some() }
+    }
+
+    fn open_engine(&self, fitted: &Fitted, stores: Vec<PathBuf>, ram: Ram, made: &mut Vec<PathBuf>) -> Result<Engine> {
         let Settings { direct_io, io, .. } = *self.settings;
         let config = Config { direct_io, backend: io, ..Config::new(stores.clone(), fitted.prepared.arena_bytes) };
         if self.committed.is_some() {
@@ -180,33 +205,47 @@ impl Start<'_> {
     }
 
     /// The refusal of a new store.
-    fn no_store(&self, error: EngineError, ram: &Ram) -> Error {
+    fn no_store(&self, error: EngineError, ram: Ram) -> Error {
         match error {
             EngineError::NoSpace { path, need, free } => self.too_small(&path, need, free, ram),
             other => self.refusal(other),
         }
     }
 
-    /// The refusal of a volume that is too small for a new store, with what would fit.
-    fn too_small(&self, path: &Path, need: u64, free: u64, ram: &Ram) -> Error {
-        let command = &self.process.command;
-        let missing = size::human(need.saturating_sub(free));
-        let mut hint = format!("free that, or use another volume: {}", command.with("store", "DIR"));
-        let volatile = Settings { durability: Durability::None, ..self.settings.clone() };
-        let fitted = budget::fit(self.inputs, &volatile, ram, command, true);
-        let needs =
-            |fitted: &Fitted| if fitted.has_disk { mt_engine::reserved_bytes(&fitted.prepared.regions) } else { 0 };
-        if fitted.is_ok_and(|fitted| needs(&fitted) <= free) {
-            let command = command.changed("durability", "none");
-            let command = if self.process.export.is_some() { command } else { command.changed("export", "DIR") };
-            hint.push_str(&format!("\nor, without commits: {}", command.with("ram", &size::flag(ram.budget))));
+    /// The refusal of a volume that is too small for its part of a new store.
+    fn too_small(&self, path: &Path, need: u64, free: u64, ram: Ram) -> Error {
+        let stores = self.folder.stores(self.settings);
+        let disk = Disk { budget: free, is_given: false };
+        self.fit_into(ram, disk, &stores, &self.rates(&stores)).too_small(path, need, self.asked())
+    }
+
+    /// The bound on the store's writes. A new run whose import and first step exceed it is refused.
+    fn writes(&self, fitted: &Fitted) -> Result<Option<Writes>> {
+        let Some(max) = self.settings.max_writes.filter(|_| fitted.has_disk) else { return Ok(None) };
+        let disk = &fitted.prepared.prediction.disk;
+        // Page table, note and superblocks come with every commit.
+        let commit = disk.commit_bytes + record_bytes(&fitted.prepared.regions);
+        let update = fitted.prepared.update_prediction.as_ref().map_or(0, |update| update.disk.write_bytes);
+        let writes = Writes { max, before: 0, step: disk.write_bytes + commit, last: update + commit };
+        let import = 4 * self.inputs.model.manifest.elements();
+        let need = import + writes.step + writes.last;
+        if self.committed.is_none() && need > max {
+            let hint = format!("run: {}", self.process.command.with("max-writes", &size::flag(need)));
+            return Err(Error::DoesNotFit {
+                part: Part::Disk,
+                what: "--max-writes (import, a step and its commit)".to_owned(),
+                need_bytes: need,
+                have_bytes: max,
+                hint: Some(hint),
+            });
         }
-        let what = format!("the store (missing {missing} on the volume of {})", path.display());
-        Error::DoesNotFit { what, need_bytes: need, have_bytes: free, hint: Some(hint) }
+        Ok(Some(writes))
     }
 
     fn steps(&self, engine: Engine, fitted: Fitted, cpu: Cpu) -> Result<Steps<'_>> {
         let settings = self.settings;
+        let ledger: u64 = engine.identity().ledger.iter().map(|volume| volume.write_bytes).sum();
+        let writes = self.writes(&fitted)?.map(|writes| Writes { before: ledger, ..writes });
         let notes = NoteBase {
             run: engine.identity().uuid.to_string(),
             total_steps: self.inputs.total_steps,
@@ -237,6 +276,7 @@ impl Start<'_> {
             notes,
             checkpoint_every: fitted.checkpoint_every,
             stop_at: self.process.stop_at,
+            writes,
             started: self.process.started,
         })
     }
@@ -292,16 +332,6 @@ impl Start<'_> {
             return Ok(None);
         }
         sample::write(&mut steps.trainer, self.inputs, self.settings.seed).map(Some)
-    }
-
-    fn parts(&self, ram: &Ram, fitted: &Fitted) -> RamParts {
-        RamParts {
-            budget: ram.budget,
-            base: ram.base,
-            workspace: fitted.prepared.workspace_bytes,
-            arena: fitted.prepared.arena_bytes,
-            placed: fitted.prepared.steady.placed_bytes,
-        }
     }
 
     fn planned(&self, fitted: &Fitted, ram: RamParts) -> Result<Planned> {

@@ -9,6 +9,7 @@ use super::memory;
 use super::metrics::{Metrics, StepRecord};
 use super::note::{Note, NoteBase};
 use super::observer::{Ending, Event, Observer};
+use super::size;
 use crate::error::{Error, Result};
 use crate::step::{Outcome, Trainer};
 use mt_engine::{CommitId, Stats};
@@ -24,8 +25,31 @@ pub(super) struct Steps<'a> {
     pub checkpoint_every: Option<u64>,
     /// Step after which to stop.
     pub stop_at: Option<u64>,
+    /// Bound on what the store may write.
+    pub writes: Option<Writes>,
     /// Start of the process.
     pub started: Instant,
+}
+
+/// A bound on what a store may write over its life, and what steps write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Writes {
+    /// The bound.
+    pub max: u64,
+    /// Written before this process, by the store's ledger.
+    pub before: u64,
+    /// Predicted for a step, with a commit.
+    pub step: u64,
+    /// Predicted for the update and the commit at a stop.
+    pub last: u64,
+}
+
+impl Writes {
+    /// Bytes that the store has written once it stops after another step; `measured` are those of this process and of
+    /// its last step.
+    fn after_another(&self, measured: (u64, u64)) -> u64 {
+        self.before + measured.0 + self.step.max(measured.1) + self.last
+    }
 }
 
 /// What the steps of this process came to.
@@ -58,10 +82,21 @@ impl Steps<'_> {
             after: Stats::default(),
             last_loss: None,
         };
-        let mut committed = first;
+        let (mut committed, mut last_step) = (first, 0);
         let mut told = self.trainer.engine().committed().map(|(commit, _)| commit);
         for step in first + 1..=self.inputs.total_steps {
             if observer.should_stop() || self.stop_at.is_some_and(|stop| step > stop) {
+                steps.ending = Ending::Stopped;
+                break;
+            }
+            if let Some(writes) = self.writes
+                && writes.after_another((self.written(), last_step)) > writes.max
+            {
+                let written = size::human(writes.before + self.written());
+                observer.event(&Event::Notice(&format!(
+                    "the store has written {written}; with another step it might write more than --max-writes, {}",
+                    size::human(writes.max)
+                )));
                 steps.ending = Ending::Stopped;
                 break;
             }
@@ -72,6 +107,7 @@ impl Steps<'_> {
                 committed = step - 1;
             }
             steps.done += 1;
+            last_step = record.disk_write_bytes;
             steps.tokens += record.tokens;
             steps.last_loss = Some(record.loss);
             observer.event(&Event::Step(&record));
@@ -84,6 +120,11 @@ impl Steps<'_> {
         steps.seconds = begin.elapsed().as_secs_f64();
         steps.after = self.trainer.engine().stats();
         Ok(steps)
+    }
+
+    /// Bytes that this process has written to the store.
+    fn written(&self) -> u64 {
+        self.trainer.engine().stats().disk_write_bytes
     }
 
     fn is_due(&self, step: u64) -> bool {

@@ -32,6 +32,8 @@ pub(crate) fn settings() -> Settings {
         checkpoint_every: Auto::Auto,
         durability: Durability::Full,
         page: Auto::Auto,
+        disk: Auto::Auto,
+        max_writes: None,
     }
 }
 

@@ -46,9 +46,10 @@ impl Writer<'_> {
         for micro in self.micros() {
             let (x, dx) =
                 (self.it.activations.boundary(self.it.config.layers, micro), self.it.activations.gradient(micro));
-            self.push(Operation::FinalNormBackward { micro }, vec![(x, Mode::Read), (dx, Mode::Update)], 0);
+            let seconds = self.cost.final_norm_backward(self.tokens(micro));
+            self.push(Operation::FinalNormBackward { micro }, vec![(x, Mode::Read), (dx, Mode::Update)], seconds);
         }
-        self.push(Operation::NormGradient, Vec::new(), 0);
+        self.push(Operation::NormGradient, Vec::new(), self.cost.sum_squares(hidden));
         for chunk in 0..with_norm {
             self.gradients_out(head, chunk, Gradients::Norm, false);
         }
@@ -59,15 +60,14 @@ impl Writer<'_> {
             let mode = if tile == 0 { Mode::Write } else { Mode::Update };
             let activations = self.it.activations;
             let mut accesses = vec![(activations.normed(micro), Mode::Read), (activations.gradient(micro), mode)];
-            let mut products = 3.0;
             if self.it.keep_logits {
                 accesses.push((activations.logits(tile, micro), Mode::Update));
-                products = 2.0;
             }
-            let ns = self.cost.operations(products * self.tile_operations(micro));
-            self.push(Operation::TileBackward { tile, micro }, accesses, ns);
+            let rows = self.it.tiles.range(tile).len();
+            let seconds = self.cost.tile_backward(self.tokens(micro), rows, self.it.keep_logits);
+            self.push(Operation::TileBackward { tile, micro }, accesses, seconds);
         }
-        self.push(Operation::TileGradient { tile }, Vec::new(), 0);
+        self.push(Operation::TileGradient { tile }, Vec::new(), self.left_over());
     }
 
     fn layer_backward(&mut self, layer: usize) {
@@ -79,15 +79,15 @@ impl Writer<'_> {
             let activations = self.it.activations;
             let mut accesses =
                 vec![(activations.boundary(layer, micro), Mode::Read), (activations.gradient(micro), Mode::Update)];
-            let mut passes = 3.0;
             if self.it.keep_layers {
                 accesses.push((activations.saved(layer, micro), Mode::Read));
-                passes = 2.0;
             }
-            let ns = self.cost.operations(passes * self.layer_operations(layer, micro));
-            self.push(Operation::LayerBackward { layer, micro }, accesses, ns);
+            let (rows, window) = (self.it.micro_rows[micro], self.it.config.windows[layer]);
+            let seconds = self.cost.layer_backward(rows, window, self.it.keep_layers);
+            self.push(Operation::LayerBackward { layer, micro }, accesses, seconds);
         }
-        self.push(Operation::LayerGradient { unit }, Vec::new(), 0);
+        let seconds = self.cost.sum_squares(self.it.manifest.units[unit].elements);
+        self.push(Operation::LayerGradient { unit }, Vec::new(), seconds);
         for chunk in 0..self.chunks[unit].len() {
             self.gradients_out(unit, chunk, Gradients::Layer, false);
         }
@@ -97,10 +97,11 @@ impl Writer<'_> {
         for chunk in 0..self.chunks[0].len() {
             let at = self.chunks[0][chunk];
             let left = if self.it.config.tied { vec![(at.run(GRAD), Mode::Read)] } else { Vec::new() };
-            self.push(Operation::ChunkBegin { chunk }, left, self.cost.bytes(8 * at.len));
+            self.push(Operation::ChunkBegin { chunk }, left, self.cost.copy(at.len));
             for micro in self.micros() {
                 let dx = self.it.activations.gradient(micro);
-                self.push(Operation::Scatter { chunk, micro }, vec![(dx, Mode::Read)], 0);
+                let seconds = self.cost.rows(self.tokens(micro), self.share(chunk));
+                self.push(Operation::Scatter { chunk, micro }, vec![(dx, Mode::Read)], seconds);
             }
             self.gradients_out(0, chunk, Gradients::Chunk, false);
         }
@@ -108,12 +109,16 @@ impl Writer<'_> {
 
     fn gradients_out(&mut self, unit: usize, chunk: usize, from: Gradients, partial: bool) {
         let at = self.chunks[unit][chunk];
+        let is_summed = matches!(from, Gradients::Chunk | Gradients::Tile) && !partial;
+        let sum = if is_summed { self.cost.sum_squares(at.len) } else { 0.0 };
+        // What the queue of the tiles' gradients holds behind the chunk moves to its front: up to a tile.
+        let moved = if from == Gradients::Tile { self.cost.copy(self.it.tiles.elements_max() / 2) } else { 0.0 };
         if self.it.fused_backward && !partial {
-            let ns = self.cost.bytes(32 * at.len);
-            self.push(Operation::Apply { unit, chunk, from }, state(at).collect(), ns);
+            let seconds = sum + moved + self.cost.update(at.len);
+            self.push(Operation::Apply { unit, chunk, from }, state(at).collect(), seconds);
         } else {
-            let ns = self.cost.bytes(8 * at.len);
-            self.push(Operation::Keep { unit, chunk, from, partial }, vec![(at.run(GRAD), Mode::Write)], ns);
+            let seconds = sum + moved + self.cost.copy(at.len);
+            self.push(Operation::Keep { unit, chunk, from, partial }, vec![(at.run(GRAD), Mode::Write)], seconds);
         }
     }
 }

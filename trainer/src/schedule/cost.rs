@@ -1,29 +1,167 @@
-//! Estimated times of operations: multiplications at one rate, bytes at another. Only the planner uses them.
+//! Estimated times of operations on the processor, from the kernels' rates: the same kernels on the same shapes as the
+//! executor calls them. Only the planner uses them; no result depends on them.
+//!
+//! What it leaves out: what waits for a lease, and what transfers take from the cores. The engine's simulation adds
+//! both.
 
-use crate::model::ModelConfig;
+use crate::block::Dims;
+use crate::profile::{Product, Rates};
+use mt_kernels::norm2::LEAF;
 
-/// Rates that times are estimated with.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Cost {
-    /// Multiplications and additions a second.
-    pub(super) operations_per_s: f64,
-    /// Bytes read and written a second.
-    pub(super) bytes_per_s: f64,
+/// Times by operation, in seconds until [`Cost::ns`].
+#[derive(Clone, Copy)]
+pub(super) struct Cost<'a> {
+    rates: &'a Rates,
+    dims: Dims,
+    seq: usize,
 }
 
-impl Cost {
-    pub(super) fn operations(&self, count: f64) -> u64 {
-        (count / self.operations_per_s * 1e9) as u64
+impl<'a> Cost<'a> {
+    pub(super) fn new(rates: &'a Rates, dims: Dims, seq: usize) -> Cost<'a> {
+        Cost { rates, dims, seq }
     }
 
-    pub(super) fn bytes(&self, count: usize) -> u64 {
-        (count as f64 / self.bytes_per_s * 1e9) as u64
+    pub(super) fn ns(seconds: f64) -> u64 {
+        (seconds * 1e9) as u64
     }
-}
 
-/// Operations of one layer's forward for one micro-batch.
-pub(super) fn layer(config: &ModelConfig, elements: usize, rows: usize, seq: usize) -> f64 {
-    let products = 2.0 * elements as f64;
-    let attention = 2.0 * (seq * config.heads * config.head_dim) as f64;
-    (rows * seq) as f64 * (products + attention)
+    /// A kernel that passes over memory on all threads.
+    fn pass(&self, elements: usize, elements_per_s: f64) -> f64 {
+        elements as f64 / (elements_per_s * self.rates.speed)
+    }
+
+    /// A copy by one thread.
+    pub(super) fn copy(&self, elements: usize) -> f64 {
+        (elements * size_of::<f32>()) as f64 / self.rates.compute.copy_bytes_per_s
+    }
+
+    fn product(&self, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
+        let rate = self.rates.compute.product(product, rows, columns, depth);
+        2.0 * (rows as f64 * columns as f64 * depth as f64) / (rate * self.rates.speed)
+    }
+
+    fn forward(&self, tokens: usize, inputs: usize, outputs: usize) -> f64 {
+        self.product(Product::Forward, tokens, outputs, inputs)
+    }
+
+    /// Gradients of a projection's weights and of its input.
+    fn backward(&self, tokens: usize, inputs: usize, outputs: usize) -> f64 {
+        self.product(Product::BackwardWeight, outputs, inputs, tokens)
+            + self.product(Product::BackwardInput, tokens, inputs, outputs)
+    }
+
+    fn norm(&self, elements: usize) -> f64 {
+        self.pass(elements, self.rates.compute.norm_forward_elements_per_s)
+    }
+
+    fn norm_backward(&self, elements: usize) -> f64 {
+        self.pass(elements, self.rates.compute.norm_backward_elements_per_s)
+    }
+
+    fn rope(&self, tokens: usize) -> f64 {
+        self.pass(tokens * (self.dims.query() + self.dims.key()), self.rates.compute.rope_elements_per_s)
+    }
+
+    /// Attention's forward and backward over `rows` rows, with keys in a window if there is one.
+    fn attention(&self, rows: usize, window: Option<usize>) -> (f64, f64) {
+        let Dims { heads, kv_heads, head_dim, .. } = self.dims;
+        let seq = self.seq as f64;
+        let window = window.map_or(seq, |window| (window as f64).min(seq));
+        // Token t sees t + 1 tokens, or the window.
+        let seen = window * (window + 1.0) / 2.0 + (seq - window) * window;
+        let terms = rows as f64 * heads as f64 * seen * head_dim as f64;
+        let (forward, backward) = self.rates.compute.attention(rows, self.seq, heads, kv_heads, head_dim);
+        (4.0 * terms / (forward * self.rates.speed), 10.0 * terms / (backward * self.rates.speed))
+    }
+
+    /// The pending update with the new weights joined.
+    pub(super) fn update(&self, elements: usize) -> f64 {
+        self.pass(elements, self.rates.compute.adamw_elements_per_s)
+    }
+
+    pub(super) fn join(&self, elements: usize) -> f64 {
+        self.pass(elements, self.rates.compute.join_elements_per_s)
+    }
+
+    pub(super) fn sum_squares(&self, elements: usize) -> f64 {
+        self.pass(elements.max(LEAF), self.rates.compute.sum_squares_elements_per_s)
+    }
+
+    /// The share of all tokens' embedding rows that a chunk holds: `share` of them, copied or added.
+    pub(super) fn rows(&self, tokens: usize, share: f64) -> f64 {
+        share * self.pass(tokens * self.dims.hidden, self.rates.compute.add_elements_per_s)
+    }
+
+    /// The part of the forward that the backward needs too.
+    fn forward_to_product(&self, rows: usize, window: Option<usize>) -> f64 {
+        let Dims { hidden, mlp, qk_norm, .. } = self.dims;
+        let (query, key, tokens) = (self.dims.query(), self.dims.key(), rows * self.seq);
+        let heads = if qk_norm { self.norm(tokens * (query + key)) } else { 0.0 };
+        2.0 * self.norm(tokens * hidden)
+            + heads
+            + self.forward(tokens, hidden, query)
+            + 2.0 * self.forward(tokens, hidden, key)
+            + self.rope(tokens)
+            + self.attention(rows, window).0
+            + self.forward(tokens, query, hidden)
+            + self.pass(tokens * hidden, self.rates.compute.add_elements_per_s)
+            + 2.0 * self.forward(tokens, hidden, mlp)
+            + self.pass(tokens * mlp, self.rates.compute.swiglu_forward_elements_per_s)
+    }
+
+    pub(super) fn layer_forward(&self, rows: usize, window: Option<usize>) -> f64 {
+        let tokens = rows * self.seq;
+        self.forward_to_product(rows, window)
+            + self.forward(tokens, self.dims.mlp, self.dims.hidden)
+            + self.pass(tokens * self.dims.hidden, self.rates.compute.add_elements_per_s)
+    }
+
+    /// With what the forward kept, or computing it again.
+    pub(super) fn layer_backward(&self, rows: usize, window: Option<usize>, kept: bool) -> f64 {
+        let Dims { hidden, mlp, qk_norm, .. } = self.dims;
+        let (query, key, tokens) = (self.dims.query(), self.dims.key(), rows * self.seq);
+        let again = match kept {
+            true => {
+                self.norm(tokens * hidden) + self.pass(tokens * mlp, self.rates.compute.swiglu_forward_elements_per_s)
+            }
+            false => self.forward_to_product(rows, window),
+        };
+        let heads = if qk_norm { self.norm_backward(tokens * (query + key)) } else { 0.0 };
+        let mlp_half = self.backward(tokens, mlp, hidden)
+            + self.pass(tokens * mlp, self.rates.compute.swiglu_backward_elements_per_s)
+            + 2.0 * self.backward(tokens, hidden, mlp)
+            + self.norm_backward(tokens * hidden);
+        let attention_half = self.backward(tokens, query, hidden)
+            + self.attention(rows, window).1
+            + self.rope(tokens)
+            + heads
+            + self.norm(tokens * hidden)
+            + self.backward(tokens, hidden, query)
+            + 2.0 * self.backward(tokens, hidden, key)
+            + self.norm_backward(tokens * hidden);
+        again + mlp_half + attention_half
+    }
+
+    pub(super) fn final_norm(&self, tokens: usize) -> f64 {
+        self.norm(tokens * self.dims.hidden)
+    }
+
+    pub(super) fn final_norm_backward(&self, tokens: usize) -> f64 {
+        let elements = tokens * self.dims.hidden;
+        self.copy(elements) + self.norm_backward(elements)
+    }
+
+    /// Logits of a tile of `rows` vocabulary rows, taken into the running log-sum-exp.
+    pub(super) fn tile_forward(&self, tokens: usize, rows: usize) -> f64 {
+        self.forward(tokens, self.dims.hidden, rows)
+            + self.pass(tokens * rows, self.rates.compute.loss_forward_elements_per_s)
+    }
+
+    /// Gradients of a tile, its logits kept or computed again.
+    pub(super) fn tile_backward(&self, tokens: usize, rows: usize, kept: bool) -> f64 {
+        let again = if kept { 0.0 } else { self.forward(tokens, self.dims.hidden, rows) };
+        again
+            + self.pass(tokens * rows, self.rates.compute.loss_backward_elements_per_s)
+            + self.backward(tokens, self.dims.hidden, rows)
+    }
 }

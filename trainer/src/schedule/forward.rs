@@ -1,6 +1,6 @@
 //! The forward: embedding, layers, head, all micro-batches through each before the next.
 
-use super::{Operation, Sink, Writer, cost};
+use super::{Operation, Sink, Writer};
 use mt_engine::Mode;
 
 impl Writer<'_> {
@@ -24,7 +24,8 @@ impl Writer<'_> {
             let mode = if chunk == 0 { Mode::Write } else { Mode::Update };
             for micro in self.micros() {
                 let x = self.it.activations.boundary(0, micro);
-                self.push(Operation::Gather { chunk, micro }, vec![(x, mode)], 0);
+                let seconds = self.cost.rows(self.tokens(micro), self.share(chunk));
+                self.push(Operation::Gather { chunk, micro }, vec![(x, mode)], seconds);
             }
         }
     }
@@ -38,17 +39,13 @@ impl Writer<'_> {
         if self.it.keep_layers {
             accesses.push((activations.saved(layer, micro), Mode::Write));
         }
-        let ns = self.cost.operations(self.layer_operations(layer, micro));
-        self.push(Operation::LayerForward { layer, micro }, accesses, ns);
+        let seconds = self.cost.layer_forward(self.it.micro_rows[micro], self.it.config.windows[layer]);
+        self.push(Operation::LayerForward { layer, micro }, accesses, seconds);
     }
 
-    pub(super) fn layer_operations(&self, layer: usize, micro: usize) -> f64 {
-        let elements = self.it.manifest.units[layer + 1].elements;
-        cost::layer(self.it.config, elements, self.it.micro_rows[micro], self.it.seq)
-    }
-
-    pub(super) fn tile_operations(&self, micro: usize) -> f64 {
-        2.0 * (self.tokens(micro) * self.it.tiles.rows * self.it.config.hidden) as f64
+    /// The share of the embedding that a chunk holds.
+    pub(super) fn share(&self, chunk: usize) -> f64 {
+        self.chunks[0][chunk].len as f64 / self.it.manifest.units[0].elements as f64
     }
 
     fn head_forward(&mut self, update: bool) {
@@ -63,9 +60,10 @@ impl Writer<'_> {
             if !is_normed && end >= hidden {
                 is_normed = true;
                 for micro in self.micros() {
+                    let seconds = self.cost.final_norm(self.tokens(micro));
                     let (x, y) =
                         (self.it.activations.boundary(self.it.config.layers, micro), self.it.activations.normed(micro));
-                    self.push(Operation::FinalNorm { micro }, vec![(x, Mode::Read), (y, Mode::Write)], 0);
+                    self.push(Operation::FinalNorm { micro }, vec![(x, Mode::Read), (y, Mode::Write)], seconds);
                 }
             }
             if matrix == head {
@@ -87,9 +85,15 @@ impl Writer<'_> {
             if self.it.keep_logits {
                 accesses.push((self.it.activations.logits(tile, micro), Mode::Write));
             }
-            let ns = self.cost.operations(self.tile_operations(micro));
-            self.push(Operation::TileForward { tile, micro }, accesses, ns);
+            let rows = self.it.tiles.range(tile).len();
+            let seconds = self.cost.tile_forward(self.tokens(micro), rows);
+            self.push(Operation::TileForward { tile, micro }, accesses, seconds);
         }
-        self.push(Operation::DropTile { tile }, Vec::new(), 0);
+        self.push(Operation::DropTile { tile }, Vec::new(), self.left_over());
+    }
+
+    /// Moving to the front what the tile buffer holds behind a tile: half a chunk on average.
+    pub(super) fn left_over(&self) -> f64 {
+        self.cost.copy(self.it.layout.chunk_pages as usize * self.it.layout.page_elements / 2)
     }
 }

@@ -6,6 +6,7 @@ use crate::block::Dims;
 use crate::head::Tiles;
 use crate::layout::{GRAD, HI, Layout};
 use crate::model::{Manifest, ModelConfig};
+use crate::profile::Rates;
 use mt_engine::{Mode, Node, Run};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,6 +20,7 @@ struct Case {
     micro_rows: Vec<usize>,
     keep: bool,
     fused_backward: bool,
+    rates: Rates,
 }
 
 const SEQ: usize = 16;
@@ -35,7 +37,8 @@ impl Case {
         let tiles = Tiles { rows: 128, count: 3, vocab: 300, hidden };
         let tokens: Vec<usize> = micro_rows.iter().map(|rows| rows * SEQ).collect();
         let activations = Activations::new(5, &Dims::new(&config), 2, &tiles, &tokens);
-        Case { config, manifest, layout, activations, tiles, micro_rows: micro_rows.to_vec(), keep, fused_backward }
+        let (micro_rows, rates) = (micro_rows.to_vec(), Rates::default());
+        Case { config, manifest, layout, activations, tiles, micro_rows, keep, fused_backward, rates }
     }
 
     fn description(&self) -> Description<'_> {
@@ -50,8 +53,7 @@ impl Case {
             keep_layers: self.keep,
             keep_logits: self.keep,
             fused_backward: self.fused_backward,
-            operations_per_s: 1e9,
-            bytes_per_s: 1e9,
+            rates: &self.rates,
         }
     }
 }

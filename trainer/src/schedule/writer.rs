@@ -2,9 +2,11 @@
 
 use super::cost::Cost;
 use super::{Activations, Instruction, Operation, Program, Sink};
+use crate::block::Dims;
 use crate::head::Tiles;
 use crate::layout::{Chunk, GRAD, HI, LO, Layout, M, V};
 use crate::model::{Manifest, ModelConfig};
+use crate::profile::Rates;
 use mt_engine::{Mode, Run};
 
 /// A model, its shapes and its layout.
@@ -30,17 +32,15 @@ pub struct Description<'a> {
     pub keep_logits: bool,
     /// Updates run in backward.
     pub fused_backward: bool,
-    /// Assumed multiplications and additions a second.
-    pub operations_per_s: f64,
-    /// Assumed bytes a second within RAM.
-    pub bytes_per_s: f64,
+    /// What times are estimated with.
+    pub rates: &'a Rates,
 }
 
 /// Writes one program.
 pub struct Writer<'a> {
     pub(super) it: Description<'a>,
     pub(super) chunks: Vec<Vec<Chunk>>,
-    pub(super) cost: Cost,
+    pub(super) cost: Cost<'a>,
     program: Program,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Writer<'a> {
     fn new(it: Description<'a>) -> Writer<'a> {
         let units = 0..it.manifest.units.len();
         let chunks = units.map(|unit| it.layout.chunks(it.manifest, unit)).collect();
-        let cost = Cost { operations_per_s: it.operations_per_s, bytes_per_s: it.bytes_per_s };
+        let cost = Cost::new(it.rates, Dims::new(it.config), it.seq);
         Writer { it, chunks, cost, program: Program::default() }
     }
 
@@ -56,12 +56,12 @@ impl<'a> Writer<'a> {
     pub fn steady(it: Description<'a>) -> Program {
         let mut writer = Writer::new(it);
         if it.fused_backward {
-            writer.push(Operation::Commit, Vec::new(), 0);
+            writer.push(Operation::Commit, Vec::new(), 0.0);
         }
         writer.forward(!it.fused_backward);
-        writer.push(Operation::Loss, Vec::new(), 0);
+        writer.push(Operation::Loss, Vec::new(), 0.0);
         if !it.fused_backward {
-            writer.push(Operation::Commit, Vec::new(), 0);
+            writer.push(Operation::Commit, Vec::new(), 0.0);
         }
         writer.backward();
         writer.program
@@ -103,21 +103,22 @@ impl<'a> Writer<'a> {
         self.it.micro_rows[micro] * self.it.seq
     }
 
-    pub(super) fn push(&mut self, operation: Operation, accesses: Vec<(Run, Mode)>, ns: u64) {
-        self.program.instructions.push(Instruction { operation, accesses, ns });
+    /// Appends an operation that is estimated to take `seconds` of computation.
+    pub(super) fn push(&mut self, operation: Operation, accesses: Vec<(Run, Mode)>, seconds: f64) {
+        self.program.instructions.push(Instruction { operation, accesses, ns: Cost::ns(seconds) });
     }
 
     /// Joins the weights of a chunk, after the pending update if there is one in this program.
     pub(super) fn weights(&mut self, unit: usize, chunk: usize, into: Sink, update: bool) {
         let at = self.chunks[unit][chunk];
-        let (operation, accesses, bytes) = if update {
+        let (operation, accesses, seconds) = if update {
             let accesses = std::iter::once((at.run(GRAD), Mode::Read)).chain(state(at)).collect();
-            (Operation::Update { unit, chunk, into }, accesses, 32)
+            (Operation::Update { unit, chunk, into }, accesses, self.cost.update(at.len))
         } else {
             let accesses = [HI, LO].map(|plane| (at.run(plane), Mode::Read)).to_vec();
-            (Operation::Join { unit, chunk, into }, accesses, 8)
+            (Operation::Join { unit, chunk, into }, accesses, self.cost.join(at.len))
         };
-        self.push(operation, accesses, self.cost.bytes(bytes * at.len));
+        self.push(operation, accesses, seconds);
     }
 }
 

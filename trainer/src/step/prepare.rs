@@ -1,16 +1,19 @@
 //! Everything that is decided before a run's first step. Pure.
 
+use super::phase::{self, PhaseTime};
 use super::{Options, Shapes};
 use crate::block::{Dims, Saved};
-use crate::error::{Error, Result};
+use crate::error::{Error, Part, Result};
 use crate::head::Tiles;
 use crate::layout::Layout;
 use crate::memory::workspace_bytes;
 use crate::model::{Manifest, ModelConfig};
 use crate::schedule::{Activations, Description, Program, Writer};
 use crate::settings::Recompute;
-use mt_engine::plan::{Shape, plan};
-use mt_engine::{Budget, Kind, Plan, PlanError, Prediction, RegionSpec, Residency, Run, Schedule, record_bytes};
+use mt_engine::plan::{Interval, Place, Shape, plan, timeline};
+use mt_engine::{
+    Budget, Kind, Plan, PlanError, Prediction, RegionSpec, Residency, Run, Schedule, record_bytes, reserved_bytes,
+};
 use std::sync::Arc;
 
 /// Elements of the largest chunk.
@@ -19,8 +22,12 @@ const CHUNK_ELEMENTS: usize = 1 << 20;
 /// transfer costs the processor. SmolLM2-135M in 600 MiB took 1.27 times as long as in RAM with small chunks, 1.05 with
 /// large ones.
 const GAIN: f64 = 0.95;
-/// Multiplications and additions a second and thread that times are estimated with.
-const OPERATIONS_PER_S: f64 = 50e9;
+/// A model is cut into about this many chunks at least, unless they would be smaller than [`CHUNK_ELEMENTS`]: the
+/// schedule of a large model stays small, so that it is planned in tenths of a second. 120 G parameters in chunks of
+/// 1 Mi elements are a million accesses.
+const CHUNKS: u64 = 4_096;
+/// Elements of the largest chunk of any model: 192 MiB of state, which a machine for such models has to spare.
+const CHUNK_ELEMENTS_MAX: usize = 1 << 24;
 
 /// The decisions of a run.
 #[derive(Clone, Debug)]
@@ -35,6 +42,8 @@ pub struct Prepared {
     pub update_only: Option<Arc<Plan>>,
     /// Expected cost of a step.
     pub prediction: Prediction,
+    /// Expected cost of a pending update alone.
+    pub update_prediction: Option<Prediction>,
     /// What a layer keeps for its backward: `All` or `None`.
     pub recompute: Recompute,
     /// Bytes of the engine's arena.
@@ -44,6 +53,19 @@ pub struct Prepared {
     pub(super) scheme: Scheme,
     pub(super) steady_program: Program,
     pub(super) update_program: Program,
+}
+
+/// Where a region's pages live.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Residence {
+    /// Name of the region.
+    pub region: String,
+    /// Bytes that stay in RAM.
+    pub placed_bytes: u64,
+    /// Bytes that pass through RAM.
+    pub streamed_bytes: u64,
+    /// Bytes on the volumes, copies included.
+    pub disk_bytes: u64,
 }
 
 /// What programs are written from, beside model, shapes and layout.
@@ -75,8 +97,7 @@ impl Scheme {
             keep_layers: self.keep_layers,
             keep_logits: self.keep_logits,
             fused_backward: self.options.fused_backward,
-            operations_per_s: self.options.threads as f64 * OPERATIONS_PER_S,
-            bytes_per_s: self.options.profile.host_copy_bytes_per_s,
+            rates: &self.options.rates,
         }
     }
 }
@@ -92,20 +113,71 @@ impl Prepared {
         &self.steady.spilled
     }
 
+    /// Bytes that the store takes on its volumes.
+    pub fn store_bytes(&self) -> u64 {
+        let of_run = |run: &Run| u64::from(self.regions[run.region.0 as usize].page_bytes) * u64::from(run.count);
+        reserved_bytes(&self.regions) + self.spilled().iter().map(of_run).sum::<u64>()
+    }
+
+    /// Where the pages that a step touches live, region by region.
+    pub fn residence(&self) -> Vec<Residence> {
+        let mut parts: Vec<Residence> = self
+            .regions
+            .iter()
+            .map(|region| Residence {
+                region: region.name.clone(),
+                placed_bytes: 0,
+                streamed_bytes: 0,
+                disk_bytes: page_bytes_on_disk(std::slice::from_ref(region)),
+            })
+            .collect();
+        let mut runs: Vec<(Run, u64, bool)> =
+            self.steady.intervals.iter().map(|i| (i.run, i.bytes, i.place == Place::Window)).collect();
+        runs.sort_unstable();
+        runs.dedup();
+        for (run, bytes, streams) in runs {
+            let (index, part) = (run.region.0 as usize, &mut parts[run.region.0 as usize]);
+            *(if streams { &mut part.streamed_bytes } else { &mut part.placed_bytes }) += bytes;
+            part.disk_bytes += if streams && self.regions[index].kind == Kind::Scratch { bytes } else { 0 };
+        }
+        parts
+    }
+
+    /// Bytes that activations which stream read and write in a step.
+    pub fn activation_traffic(&self) -> (u64, u64) {
+        let first = self.regions.iter().position(|region| region.name == "act").unwrap_or(self.regions.len());
+        let streamed = |i: &&Interval| i.place == Place::Window && i.run.region.0 as usize >= first;
+        let (mut read, mut written) = (0, 0);
+        for interval in self.steady.intervals.iter().filter(streamed) {
+            read += if interval.mode.reads() { interval.bytes } else { 0 };
+            written += if interval.mode.writes() { interval.bytes } else { 0 };
+        }
+        (read, written)
+    }
+
+    /// Seconds of a step by phase, predicted.
+    pub fn phases(&self) -> Vec<PhaseTime> {
+        let options = &self.scheme.options;
+        let spans = timeline(&self.steady, &shape(&self.regions, options), &options.rates.engine);
+        phase::times(&self.steady_program, &self.steady, &spans, &self.prediction, &options.rates.engine)
+    }
+
     /// A plan for another sweep over the same store, within the arena and with the placement of the steps.
     pub(super) fn plan_another(&self, schedule: Schedule) -> Result<Arc<Plan>> {
         let options = &self.scheme.options;
         let shape = shape(&self.regions, options);
         let host_bytes = self.arena_bytes - record_bytes(&self.regions);
-        let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: options.disk_bytes };
+        // The store's space was judged when the steps were planned.
+        let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: u64::MAX };
         let entry = Residency { prefetched: Vec::new(), ..self.steady.exit.clone() };
-        let planned = plan(&Arc::new(schedule), &shape, &budget, &options.profile, &entry);
+        let planned = plan(&Arc::new(schedule), &shape, &budget, &options.rates.engine, &entry);
         let (plan, _) = planned.map_err(|error| refusal(&error, host_bytes, 0, host_bytes))?;
         Ok(Arc::new(plan))
     }
 }
 
-/// Chooses layout and plan: chunk sizes from 1 Mi elements down to a page, as long as smaller ones are faster.
+/// Chooses layout and plan: chunk sizes from the largest (1 Mi elements, more for large models) down to a page, as long
+/// as smaller ones are faster.
 ///
 /// # Errors
 /// `DoesNotFit` with the bytes that the smallest way of working needs; `Input` for shapes or options that contradict
@@ -154,7 +226,7 @@ impl Inputs<'_> {
     fn best(&self, recompute: Recompute) -> Result<Prepared> {
         let mut best: Option<Prepared> = None;
         let mut least: Option<Error> = None;
-        let mut chunk = CHUNK_ELEMENTS;
+        let mut chunk = largest_chunk(self.manifest);
         loop {
             let layout = Layout::new(self.manifest, self.options.page_elements, chunk);
             let page = layout.page_elements;
@@ -200,12 +272,14 @@ impl Inputs<'_> {
         let update_program = (!options.fused_backward).then(|| Writer::update_only(description));
         let workspace_bytes = workspace_bytes(&description, options.threads);
         let planned = planned(options, &regions, workspace_bytes, &steady_program, update_program.as_ref())?;
+        let (update_only, update_prediction) = planned.update.unzip();
         Ok(Prepared {
             layout,
             regions,
             steady: Arc::new(planned.steady),
-            update_only: planned.update.map(Arc::new),
+            update_only: update_only.map(Arc::new),
             prediction: planned.prediction,
+            update_prediction,
             recompute,
             arena_bytes: planned.arena_bytes,
             workspace_bytes,
@@ -216,9 +290,15 @@ impl Inputs<'_> {
     }
 }
 
+/// Elements of the largest chunk that is tried.
+fn largest_chunk(manifest: &Manifest) -> usize {
+    let wanted = usize::try_from(manifest.elements() / CHUNKS).unwrap_or(usize::MAX).max(1);
+    (1 << wanted.ilog2()).clamp(CHUNK_ELEMENTS, CHUNK_ELEMENTS_MAX)
+}
+
 struct Planned {
     steady: Plan,
-    update: Option<Plan>,
+    update: Option<(Plan, Prediction)>,
     prediction: Prediction,
     arena_bytes: u64,
 }
@@ -236,23 +316,44 @@ fn planned(
     // Without a budget, a fraction of all numbers: the planner adds to it.
     let budget_bytes = options.budget_bytes.unwrap_or(u64::MAX / 8);
     let host_bytes = budget_bytes.saturating_sub(beside);
-    let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: options.disk_bytes };
+    // The planner counts pages; the store's records come on top.
+    let records_on_disk = reserved_bytes(regions) - page_bytes_on_disk(regions);
+    let disk_bytes = options.disk_bytes.saturating_sub(records_on_disk);
+    let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes };
     let shape = shape(regions, options);
     let plan = |program: &Program, cyclic: bool, entry: &Residency| {
-        plan(&Arc::new(program.schedule(cyclic)), &shape, &budget, &options.profile, entry)
-            .map_err(|error| refusal(&error, host_bytes, beside, budget_bytes))
+        plan(&Arc::new(program.schedule(cyclic)), &shape, &budget, &options.rates.engine, entry).map_err(|error| {
+            match refusal(&error, host_bytes, beside, budget_bytes) {
+                Error::DoesNotFit { part: Part::Disk, what, need_bytes, .. } => Error::DoesNotFit {
+                    part: Part::Disk,
+                    what,
+                    need_bytes: need_bytes + records_on_disk,
+                    have_bytes: options.disk_bytes,
+                    hint: None,
+                },
+                other => other,
+            }
+        })
     };
     let (steady, prediction) = plan(steady, true, &Residency::default())?;
     let entry = Residency { prefetched: Vec::new(), ..steady.exit.clone() };
-    let update = update.map(|program| plan(program, false, &entry)).transpose()?.map(|(plan, _)| plan);
+    let update = update.map(|program| plan(program, false, &entry)).transpose()?;
     // The engine wants room for its largest page, whatever the plans need.
     let page = regions.iter().map(|region| u64::from(region.page_bytes)).max().unwrap_or(0);
-    let arena = [Some(&steady), update.as_ref()].into_iter().flatten().map(|p| p.placed_bytes + p.window_bytes);
+    let arena = [Some(&steady), update.as_ref().map(|(plan, _)| plan)]
+        .into_iter()
+        .flatten()
+        .map(|p| p.placed_bytes + p.window_bytes);
     let arena_bytes = arena.max().unwrap_or(0).max(page) + records;
     if arena_bytes + workspace_bytes > budget_bytes {
         return Err(does_not_fit(arena_bytes + workspace_bytes, budget_bytes));
     }
     Ok(Planned { steady, update, prediction, arena_bytes })
+}
+
+/// Bytes of all pages that a store keeps from its creation on.
+fn page_bytes_on_disk(regions: &[RegionSpec]) -> u64 {
+    regions.iter().filter(|region| region.kind == Kind::Checkpointed).map(|region| 2 * region.bytes()).sum()
 }
 
 fn shape<'a>(regions: &'a [RegionSpec], options: &Options) -> Shape<'a> {
@@ -270,8 +371,9 @@ fn refusal(error: &PlanError, host_bytes: u64, beside: u64, have_bytes: u64) -> 
         PlanError::DoesNotFit { nearest, .. } if nearest.host_bytes > host_bytes => {
             does_not_fit(nearest.host_bytes + beside, have_bytes)
         }
-        PlanError::DoesNotFit { tier, need, have, .. } => Error::DoesNotFit {
-            what: format!("{tier:?}").to_lowercase(),
+        PlanError::DoesNotFit { need, have, .. } => Error::DoesNotFit {
+            part: Part::Disk,
+            what: "disk".to_owned(),
             need_bytes: *need,
             have_bytes: *have,
             hint: None,
@@ -281,14 +383,16 @@ fn refusal(error: &PlanError, host_bytes: u64, beside: u64, have_bytes: u64) -> 
 }
 
 fn does_not_fit(need_bytes: u64, have_bytes: u64) -> Error {
-    Error::DoesNotFit { what: "RAM for state and workspace".to_owned(), need_bytes, have_bytes, hint: None }
+    let what = "RAM for state and workspace".to_owned();
+    Error::DoesNotFit { part: Part::Ram, what, need_bytes, have_bytes, hint: None }
 }
 
-/// The refusal that asks for less.
+/// The refusal that asks for less. Where one way of working fits RAM, the disk is what is missing.
 fn smaller(known: Option<Error>, found: Error) -> Error {
     let need = |error: &Error| match error {
-        Error::DoesNotFit { need_bytes, .. } => *need_bytes,
-        _ => u64::MAX,
+        Error::DoesNotFit { part: Part::Disk, need_bytes, .. } => (0, *need_bytes),
+        Error::DoesNotFit { need_bytes, .. } => (1, *need_bytes),
+        _ => (2, 0),
     };
     match known {
         Some(known) if need(&known) <= need(&found) => known,

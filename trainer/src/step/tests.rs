@@ -47,7 +47,7 @@ fn options(recompute: Recompute, fused_backward: bool) -> Options {
         page_elements: Some(2_048),
         sweeps_per_commit: 0,
         threads: 1,
-        profile: Profile::default(),
+        rates: Rates::default(),
         prefetch_intervals_max: None,
         budget_bytes: None,
         disk_bytes: u64::MAX,

@@ -4,7 +4,7 @@ use super::samples::{Training, region, run, training, training_regions};
 use super::{PAGE, budget, planned, shape};
 use crate::config::Kind;
 use crate::id::Mode;
-use crate::plan::{DiskTraffic, Prediction, Residency, Shape, plan};
+use crate::plan::{DiskTraffic, Prediction, Residency, Shape, plan, timeline};
 use crate::profile::Profile;
 use crate::schedule::{Resource, Schedule};
 use std::sync::Arc;
@@ -18,6 +18,9 @@ fn profile() -> Profile {
         disk_mixed_bytes_per_s: page_per_us,
         host_copy_bytes_per_s: 1e12,
         disk_latency_s: 0.0,
+        transfer_cpu_s_per_byte: 0.0,
+        cores: 2,
+        compute_threads: 2,
     }
 }
 
@@ -52,6 +55,27 @@ fn reading_overlaps_with_work() {
     // Without prefetching every access waits for its own fetch.
     let none = Shape { prefetch_intervals_max: Some(0), ..shape };
     assert_eq!(predicted(reads(3_000, true), &none, 4).0, 32_000);
+}
+
+/// A page costs a core 1,000 ns, so each of two cores loses half of its time while the link reads.
+#[test]
+fn transfers_slow_the_work_beside_them() {
+    let regions = [region("kept", 8, Kind::Checkpointed)];
+    let entry = Residency { fixed: true, ..Residency::default() };
+    let costly = Profile { transfer_cpu_s_per_byte: 1e-6 / PAGE as f64, ..profile() };
+    let seconds = |threads: u32| {
+        let profile = Profile { compute_threads: threads, ..costly };
+        let schedule = Arc::new(reads(3_000, true));
+        let (plan, prediction) = plan(&schedule, &shape(&regions), &budget(4), &profile, &entry).unwrap();
+        let spans = timeline(&plan, &shape(&regions), &profile);
+        assert_eq!(spans.len(), schedule.nodes.len());
+        assert_eq!(spans.last().unwrap().end_ns, (prediction.seconds * 1e9).round() as u64);
+        (prediction.seconds * 1e9).round() as u64
+    };
+    // 24,000 ns of work on both cores and 8,000 of one core's time: 28,000 on two.
+    assert!((28_000..28_100).contains(&seconds(2)), "{}", seconds(2));
+    // Work on one core leaves the other to the transfers.
+    assert_eq!(seconds(1), 24_000);
 }
 
 #[test]

@@ -1,0 +1,178 @@
+//! `mt plan` from outside: what it says, what it refuses and how, that a run refuses the same and then does what the
+//! plan said; bounds on writes.
+
+use mt_tests::command::Place;
+use mt_tests::small::{self, Small};
+use serde_json::Value;
+
+const MT: &str = env!("CARGO_BIN_EXE_mt-under-test");
+
+/// Flags of a short run on `place`.
+const RUN: &str = "--model m --data t.txt --seq-len 32 --batch 4 --lr 1e-3 --warmup 2 --threads 2 --no-shuffle";
+
+/// A folder with M0 in `m`, its configuration alone in `c`, and 20,000 bytes of text in `t.txt`.
+fn place() -> Place {
+    let place = Place::new(MT);
+    place.model("m", &Small::m0(1));
+    Small::m0(1).write_config(&place.path("c"));
+    place.write("t.txt", small::text(1, 20_000));
+    place
+}
+
+fn json(place: &Place, words: &str) -> Value {
+    let out = place.ok(words).out;
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{out}: {e}"))
+}
+
+fn number(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {value}"))
+}
+
+#[test]
+fn a_plan_needs_no_weights_and_leaves_nothing_behind() {
+    let place = place();
+    let text = place.ok("plan --model c --ram 64MiB").out;
+    for part in ["predicted", "assumed", "forward", "backward", "update", "weights", "moments", "gradients", "what if"]
+    {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+    place.ok("plan --shape 8b --ram 64GiB --disk 1TiB");
+    assert!(place.ok("plan --list-shapes").out.contains("120b"));
+    place.refused("plan --shape 9b", 2, &["--shape", "8b"]);
+    place.refused("plan --shape 8b --model m", 2, &["--model"]);
+    assert!(!place.path("runs").exists() && !place.path("cache").exists(), "a plan makes nothing");
+}
+
+/// Fault kind E03: what does not fit is known before anything is written, for each budget and for both.
+#[test]
+fn what_does_not_fit_is_refused_by_plan_and_run_alike_with_a_command_that_works() {
+    let place = place();
+    let tight = format!("{RUN} --steps 2 --ram 1MiB --disk 100KiB --run r");
+    for (command, parts) in [
+        (format!("plan {tight}"), ["--ram", "--disk"]),
+        (format!("train {tight}"), ["--ram", "--disk"]),
+        (format!("train {RUN} --steps 2 --disk 100KiB --run r"), ["disk", "--disk"]),
+    ] {
+        let refused = place.refused(&command, 3, &parts);
+        assert!(refused.err.contains("missing") || refused.err.contains("more than"), "{refused}");
+        assert!(!place.path("r").exists(), "nothing was written: {refused}");
+        let line = refused.err.lines().find(|l| l.contains("run: mt")).unwrap_or_else(|| panic!("{refused}"));
+        let words = &line[line.find("run: mt ").expect("just found") + "run: mt ".len()..];
+        let done = place.ok(words);
+        if command.starts_with("train") {
+            assert_eq!(place.metrics("r").len(), 2, "{done}");
+            std::fs::remove_dir_all(place.path("r")).expect("the run goes");
+        }
+    }
+}
+
+#[test]
+fn a_run_does_what_the_plan_said() {
+    let place = place();
+    place.model("b", &Small::with(1, serde_json::json!({"hidden_size": 256, "intermediate_size": 704})));
+    // Room for about half of the state.
+    let words = format!("{} --steps 5 --checkpoint-every 1 --page 2048", RUN.replace("--model m", "--model b"));
+    let all = json(&place, &format!("plan {words} --ram 1GiB --json"));
+    let (program, workspace) = (number(&all, "/limits/ram_program"), number(&all, "/limits/ram_workspace"));
+    let ram = program + workspace + number(&all, "/limits/ram_pages") / 2;
+    let plan = json(&place, &format!("plan {words} --ram {ram} --json"));
+    assert_eq!(number(&plan, "/totals/steps"), 5);
+    assert!(number(&plan, "/limits/ram_placed") < number(&all, "/limits/ram_placed"), "{plan}");
+    let parts = ["forward", "loss", "backward", "update"];
+    let phases = plan["step"]["phases"].as_array().expect("phases");
+    assert_eq!(phases.iter().map(|p| p["phase"].as_str().expect("a name")).collect::<Vec<_>>(), parts);
+    let sum: f64 = phases.iter().map(|p| p["seconds"].as_f64().expect("seconds")).sum();
+    let whole = plan["step"]["seconds"].as_f64().expect("seconds");
+    assert!((sum / whole - 1.0).abs() < 1e-6, "{sum} of {whole}");
+
+    place.ok(&format!("train {words} --ram {ram} --run r"));
+    // The program's own part differs a little from process to process, and with it what is placed.
+    let (read, written) = (number(&plan, "/step/disk_read_bytes"), number(&plan, "/step/disk_write_bytes"));
+    let commit = number(&plan, "/step/commit_bytes");
+    let lines = place.metrics("r");
+    let moved = |key: &str| lines[1..4].iter().map(|l| l[key].as_u64().expect("bytes")).sum::<u64>() / 3;
+    let near = |found: u64, said: u64| found.abs_diff(said) <= said / 4 + (1 << 20);
+    assert!(near(moved("disk_read_bytes"), read), "{} read, {read} said", moved("disk_read_bytes"));
+    let found = moved("disk_write_bytes");
+    assert!(near(found, written + commit), "{found} written, {written} and {commit} said");
+}
+
+#[test]
+fn the_store_never_writes_more_than_it_may() {
+    let place = place();
+    let words = format!("train {RUN} --steps 40 --durability full --checkpoint-every 1");
+    let refused = place.refused(&format!("{words} --max-writes 1MiB --run none"), 3, &["--max-writes"]);
+    assert!(!place.path("none").exists(), "{refused}");
+    place.ok(&format!("{words} --run whole"));
+    let stopped = place.run(&format!("{words} --max-writes 12MiB --run part"));
+    assert_eq!(stopped.code, Some(130), "{stopped}");
+    assert!(stopped.err.contains("--max-writes"), "{stopped}");
+    let done = place.metrics("part").len();
+    assert!((1..40).contains(&done), "{done} steps");
+    // The ledger is of the whole life: another process writes nothing more.
+    let again = place.run("resume part");
+    assert_eq!((again.code, place.metrics("part").len()), (Some(130), done), "{again}");
+    place.ok("resume part --max-writes 10GiB");
+    assert_eq!(place.losses("part"), place.losses("whole"));
+}
+
+#[test]
+fn a_profile_from_a_file_changes_predictions_and_no_results() {
+    let place = place();
+    place.refused("plan --model c --profile none.json", 4, &["none.json"]);
+    place.write("bad.json", "{\"version\": 9}");
+    place.refused("plan --model c --profile bad.json", 2, &["bad.json", "version"]);
+    let profile = mt_trainer::profile::MachineProfile::assumed(2);
+    let mut slow = profile.clone();
+    slow.compute.products.iter_mut().for_each(|point| point.operations_per_s /= 4.0);
+    place.write("fast.json", profile.to_json());
+    place.write("slow.json", slow.to_json());
+    let seconds = |name: &str| {
+        let plan = json(&place, &format!("plan {RUN} --steps 2 --ram 64MiB --json --profile {name}"));
+        plan["step"]["seconds"].as_f64().expect("seconds")
+    };
+    assert!(seconds("slow.json") > 1.5 * seconds("fast.json"));
+    for name in ["fast", "slow"] {
+        place.ok(&format!("train {RUN} --steps 3 --run {name} --profile {name}.json"));
+    }
+    assert_eq!(place.losses("slow"), place.losses("fast"));
+}
+
+#[test]
+fn a_probe_is_made_once_kept_and_changes_no_result() {
+    let place = place();
+    let words = format!("{RUN} --steps 2");
+    let first = place.ok(&format!("train {words} --run probed --profile auto"));
+    assert!(first.err.contains("probed this machine"), "{first}");
+    let kept: Vec<_> = std::fs::read_dir(place.path("cache/megatrain")).expect("it is kept").flatten().collect();
+    assert_eq!(kept.len(), 1);
+    let second = place.ok(&format!("plan {words} --profile auto --ram 64MiB"));
+    assert!(!second.err.contains("probed this machine") && second.out.contains("probed on"), "{second}");
+    let resumed = place.ok("resume probed --profile auto");
+    assert!(!resumed.err.contains("probed this machine"), "{resumed}");
+    place.ok(&format!("train {words} --run assumed"));
+    assert_eq!(place.losses("probed"), place.losses("assumed"));
+
+    // The saved profile of this machine wins, one of another machine and one that does not read are passed over.
+    let mut saved = mt_trainer::profile::MachineProfile::assumed(2);
+    saved.origin = mt_trainer::profile::Origin::Measured;
+    for (processor, says) in [(None, "measured on"), (Some("another"), "probed on")] {
+        saved.machine = mt_trainer::profile::Machine::this();
+        saved.machine.processor = processor.map_or(saved.machine.processor, str::to_owned);
+        place.write("config/megatrain/profile.json", saved.to_json());
+        let planned = place.ok(&format!("plan {words} --profile auto --ram 64MiB"));
+        assert!(planned.out.contains(says), "{planned}");
+    }
+    place.write("config/megatrain/profile.json", "{}");
+    let planned = place.ok(&format!("plan {words} --profile auto --ram 64MiB"));
+    assert!(planned.err.contains("passed over") && planned.out.contains("probed on"), "{planned}");
+}
+
+#[test]
+fn without_a_place_to_keep_a_probe_the_run_goes_on() {
+    let place = place();
+    place.write("cache", "a file where a folder should be");
+    let done = place.ok(&format!("train {RUN} --steps 1 --run r --profile auto"));
+    assert!(done.err.contains("not kept") && done.err.contains("probed this machine"), "{done}");
+    assert_eq!(place.metrics("r").len(), 1);
+}

@@ -1,0 +1,193 @@
+//! `mt plan` as text. Everything but sizes is predicted, and the lines say so.
+
+use crate::table::{count, line, parameters, seconds};
+use mt_trainer::model::shapes::SHAPES;
+use mt_trainer::run::size::human;
+use mt_trainer::run::{Limits, Report, Step, Totals, WhatIf};
+
+const TB: f64 = 1e12;
+const DAY: f64 = 86_400.0;
+
+/// The known shapes, a line each.
+pub fn shapes() -> Vec<String> {
+    let mut lines = vec![format!(
+        "{:<6} {:<21} {:>6} {:>6} {:>5} {:>8} {:>6} {:>7}  {}",
+        "shape", "dimensions of", "hidden", "layers", "heads", "kv heads", "MLP", "vocab", "head"
+    )];
+    lines.extend(SHAPES.iter().map(|s| {
+        let head = if s.tied { "the embedding's" } else { "its own" };
+        format!(
+            "{:<6} {:<21} {:>6} {:>6} {:>5} {:>8} {:>6} {:>7}  {head}",
+            s.name, s.of, s.hidden, s.layers, s.heads, s.kv_heads, s.mlp, s.vocab
+        )
+    }));
+    lines.extend(SHAPES.iter().filter(|s| !s.note.is_empty()).map(|s| format!("{}: {}", s.name, s.note)));
+    lines
+}
+
+/// The lines of a plan.
+pub fn report(it: &Report) -> Vec<String> {
+    let size = format!(
+        "{} parameters, {} layers, hidden {}, vocabulary {}",
+        parameters(it.parameters),
+        it.layers,
+        it.hidden,
+        count(it.vocab as u64)
+    );
+    let mut lines = vec![line("model", &format!("{}: {size}", it.model))];
+    if !it.note.is_empty() {
+        lines.push(line("", &it.note));
+    }
+    lines.push(line("profile", &it.profile));
+    lines.push(line("step", &shape(it)));
+    lines.extend(limits(&it.limits));
+    lines.push(String::new());
+    lines.extend(places(it));
+    lines.push(String::new());
+    lines.extend(step(it));
+    lines.extend(totals(it));
+    lines.extend(it.more.iter().map(|more| {
+        let found = match (more.seconds, more.tokens_per_s) {
+            (Some(time), Some(rate)) => format!("{} a step, {rate:.1} tokens/s", seconds(time)),
+            _ => "does not fit".to_owned(),
+        };
+        line(&format!("{} x batch", more.times), &format!("predicted: {} tokens a step, {found}", count(more.tokens)))
+    }));
+    let changes: Vec<String> = it.what_if.iter().map(what_if).collect();
+    lines.push(line("what if", &format!("predicted: {}", changes.join("; "))));
+    lines
+}
+
+fn shape(it: &Report) -> String {
+    let recompute = if it.recompute { "recompute" } else { "no recompute" };
+    let update = if it.update_in_backward { "updates in backward" } else { "updates in the next forward" };
+    let commits = match it.checkpoint_every {
+        None => "no commits".to_owned(),
+        Some(1) => "commits every step".to_owned(),
+        Some(every) => format!("commits every {} steps", count(every)),
+    };
+    format!(
+        "{} sequences of {} tokens, {} at a time; {recompute}, {update}, {commits}; fp32 on {} threads",
+        it.batch,
+        count(it.seq_len),
+        it.micro_batch,
+        it.threads
+    )
+}
+
+fn limits(it: &Limits) -> Vec<String> {
+    let ram = format!(
+        "{}: program {}, workspace {} (holds a layer), pages {} ({} of them stay); peak predicted: {}",
+        human(it.ram),
+        human(it.ram_program),
+        human(it.ram_workspace),
+        human(it.ram_pages),
+        human(it.ram_placed),
+        human(it.ram_peak)
+    );
+    let disk = match it.drives {
+        0 => "none: all pages stay in RAM".to_owned(),
+        1 => format!("{} on one drive", human(it.disk)),
+        drives => format!("{} on {drives} drives", human(it.disk)),
+    };
+    vec![line("RAM", &ram), line("disk", &disk)]
+}
+
+fn places(it: &Report) -> Vec<String> {
+    let row = |what: &str, columns: [String; 4]| {
+        let [all, ram, streamed, disk] = columns;
+        format!("{what:<13} {all:>10} {ram:>14} {streamed:>14} {disk:>14}")
+    };
+    let head = ["size", "stays in RAM", "streams", "on the drives"].map(str::to_owned);
+    let mut lines = vec![row("what", head)];
+    for place in &it.places {
+        let columns = [place.bytes, place.in_ram, place.streamed, place.on_disk].map(human);
+        lines.push(row(place.what, columns));
+    }
+    lines
+}
+
+fn step(it: &Report) -> Vec<String> {
+    let Step { seconds: time, lower_bound_seconds, tokens_per_s, .. } = it.step;
+    let mut lines = vec![line(
+        "time",
+        &format!(
+            "predicted: {} a step, {tokens_per_s:.1} tokens/s; at least {} with this traffic",
+            seconds(time),
+            seconds(lower_bound_seconds)
+        ),
+    )];
+    for phase in it.step.phases.iter().filter(|phase| phase.seconds > 0.0) {
+        let text = format!(
+            "{:>12}, {:>3.0}%; bound by {}{}",
+            seconds(phase.seconds),
+            100.0 * phase.seconds / time,
+            phase.binding.name(),
+            match phase.wait_seconds {
+                wait if wait < 0.01 * phase.seconds => String::new(),
+                wait => format!("; waits {} for pages", seconds(wait)),
+            }
+        );
+        lines.push(line(&format!("  {}", phase.phase.name()), &text));
+    }
+    if it.limits.drives > 0 {
+        let moved = format!(
+            "predicted: a step reads {} and writes {}: {:.2} and {:.2} bytes a parameter; a commit adds {}",
+            human(it.step.disk_read_bytes),
+            human(it.step.disk_write_bytes),
+            it.step.read_per_parameter,
+            it.step.written_per_parameter,
+            human(it.step.commit_bytes)
+        );
+        lines.push(line("traffic", &moved));
+    }
+    if let Some(update) = it.update_only_seconds {
+        lines.push(line("last update", &format!("predicted: {}, once, at the end or at a stop", seconds(update))));
+    }
+    lines
+}
+
+fn totals(it: &Report) -> Vec<String> {
+    let Some(totals) = &it.totals else {
+        let days = 1_000.0 * it.step.seconds / DAY;
+        let written = 1_000.0 * it.step.disk_write_bytes as f64 / TB;
+        let text = format!(
+            "predicted: 1,000 steps take {days:.1} days and write {written:.1} TB; for a whole run give --data or \
+             --steps"
+        );
+        return vec![line("run", &text)];
+    };
+    let data = match totals.data_tokens {
+        None => String::new(),
+        Some(tokens) if totals.is_estimated => {
+            format!(" on about {} tokens (4 bytes each, no tokenizer)", count(tokens))
+        }
+        Some(tokens) => format!(" on {} tokens", count(tokens)),
+    };
+    vec![line("run", &format!("predicted: {} steps{data}: {}", count(totals.steps), run(totals, it.limits.drives)))]
+}
+
+fn run(totals: &Totals, drives: u64) -> String {
+    let time = match totals.seconds {
+        time if time >= 2.0 * DAY => format!("{:.1} days", time / DAY),
+        time => seconds(time),
+    };
+    if drives == 0 {
+        return time;
+    }
+    let life = match totals.drive_life_percent {
+        Some(percent) => format!("{percent:.2}% of each drive's rated life"),
+        None => "share of the drives' rated life unknown (--tbw)".to_owned(),
+    };
+    format!("{time}, {:.3} TB written, {life}", totals.written_bytes as f64 / TB)
+}
+
+fn what_if(it: &WhatIf) -> String {
+    match it.times_faster {
+        Some(times) => format!("{}: {times:.2} times as fast", it.change),
+        None => format!("{}: does not fit", it.change),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Plans as text. `UPDATE=1 cargo test -p mt-tools golden` writes the files anew.
+
+use super::*;
+use crate::args::Cli;
+use crate::layers::Layers;
+use crate::resolve::{Purpose, resolve};
+use clap::CommandFactory;
+use mt_trainer::profile::MachineProfile;
+use mt_trainer::run::{CommandLine, Question, plan, planned_stores};
+use std::path::Path;
+
+/// The text of a plan, or of its refusal, for a machine of 16 assumed cores and a program that takes 100 MiB.
+fn planned(words: &str) -> String {
+    let all: Vec<String> = ["mt", "plan"].into_iter().chain(words.split_whitespace()).map(str::to_owned).collect();
+    let matches = Cli::command().try_get_matches_from(&all).unwrap();
+    let flags = matches.subcommand_matches("plan").unwrap();
+    let shape = flags.get_one::<String>("shape").map(|name| mt_trainer::model::shapes::find(name).unwrap());
+    let layers = Layers::merge(flags, None, shape.is_some()).unwrap();
+    let mut resolved = resolve(&layers, Purpose::Plan).unwrap();
+    resolved.settings.threads = 16;
+    let found = plan(&Question {
+        settings: &resolved.settings,
+        shape,
+        profile: &MachineProfile::assumed(16),
+        resident_bytes: Some(100 << 20),
+        stores: planned_stores(&resolved.settings, None),
+        drive_life_bytes: resolved.drive_life_bytes,
+        command: &CommandLine::new(all),
+    });
+    match found {
+        Ok(it) => report(&it).join("\n") + "\n",
+        Err(error) => format!("{error}\n"),
+    }
+}
+
+fn check(name: &str, words: &str) {
+    let found = format!("$ mt plan {words}\n{}", planned(words));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plan_text/golden").join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(found, expected, "{} differs; UPDATE=1 rewrites it", path.display());
+}
+
+#[test]
+fn golden_default() {
+    check("default", "--ram 250MiB --disk 10GiB --tbw 600");
+}
+
+#[test]
+fn golden_8b_in_64_gib() {
+    check("8b", "--shape 8b --ram 64GiB --disk 4TiB --batch 8 --steps 1000 --tbw 1200");
+}
+
+#[test]
+fn golden_70b_on_two_drives() {
+    check("70b", "--shape 70b --ram 112GiB --disk 8TiB --store /nvme0 --store /nvme1");
+}
+
+#[test]
+fn golden_does_not_fit() {
+    check("does_not_fit", "--shape 8b --ram 1GiB --disk 50GiB");
+}

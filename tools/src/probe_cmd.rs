@@ -1,0 +1,29 @@
+//! `mt probe`, which is not shown: measures this machine for another process of this program, so that the memory that
+//! this takes is not counted to a run's budget, and prints the profile.
+
+use crate::args::Probe;
+use crate::failure::Failure;
+use crate::say;
+use mt_trainer::Error;
+use mt_trainer::profile::MachineProfile;
+use mt_trainer::profile::probe::{Wanted, add, machine};
+use std::path::{Path, PathBuf};
+
+/// Measures and prints.
+pub fn run(args: &Probe) -> Result<u8, Failure> {
+    let wanted: Wanted = serde_json::from_str(&args.wanted)
+        .map_err(|error| Error::input("command line", "--wanted", "shapes", error.to_string()))?;
+    let profile = match &args.known {
+        Some(path) => {
+            let mut profile = MachineProfile::read(Path::new(path))?;
+            add(&mut profile, &wanted)?;
+            profile
+        }
+        None => {
+            let dirs: Vec<PathBuf> = args.dir.iter().map(PathBuf::from).collect();
+            machine(&dirs, args.threads, &wanted)?
+        }
+    };
+    say::out(profile.to_json().trim_end());
+    Ok(0)
+}

@@ -1,0 +1,189 @@
+//! Which profile a command plans with. `--profile FILE` and `assumed` say it; `auto` is the saved profile if it is of
+//! this machine, else what a probe of about two seconds finds, kept for the next time, else what is assumed.
+//!
+//! Saved: `$XDG_CONFIG_HOME/megatrain/profile.json`. Kept: `$XDG_CACHE_HOME/megatrain/probe-....json`, a file for each
+//! machine, number of threads and set of file systems. A probe that fails or cannot be kept is told, never an error.
+
+use crate::failure::Failure;
+use crate::say;
+use mt_engine::space::existing;
+use mt_trainer::profile::probe::Wanted;
+use mt_trainer::profile::{Machine, MachineProfile};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What `--profile` says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// Saved, else probed, else assumed.
+    Auto,
+    /// Nothing of the machine but its cores.
+    Assumed,
+    /// A file, of this machine or another.
+    File(PathBuf),
+}
+
+/// What a profile is wanted for.
+pub struct Request {
+    /// Folders of the store.
+    pub stores: Vec<PathBuf>,
+    /// CPU threads.
+    pub threads: u64,
+    /// Shapes of the kernels; None: they are not known, and nothing is probed.
+    pub wanted: Option<Wanted>,
+}
+
+impl Choice {
+    /// Reads the flag's text.
+    pub fn parse(text: &str) -> Result<Choice, String> {
+        match text {
+            "auto" => Ok(Choice::Auto),
+            "assumed" => Ok(Choice::Assumed),
+            path => crate::values::path(path).map(Choice::File),
+        }
+    }
+
+    /// The profile.
+    ///
+    /// # Errors
+    /// A file that was named and does not read as a profile.
+    pub fn obtain(&self, request: &Request) -> Result<MachineProfile, Failure> {
+        let machine = Machine::this();
+        let assumed = || MachineProfile::assumed(machine.cores);
+        match self {
+            Choice::Assumed => Ok(assumed()),
+            Choice::File(path) => Ok(MachineProfile::read(path)?),
+            Choice::Auto => Ok(saved(&machine).or_else(|| probed(&machine, request)).unwrap_or_else(assumed)),
+        }
+    }
+
+    /// Whether the profile may be of another machine.
+    pub fn is_file(&self) -> bool {
+        matches!(self, Choice::File(_))
+    }
+}
+
+/// The saved profile, if it is of this machine. One that does not read is left alone and said so.
+fn saved(machine: &Machine) -> Option<MachineProfile> {
+    let path = folder("XDG_CONFIG_HOME", ".config")?.join("profile.json");
+    if !path.is_file() {
+        return None;
+    }
+    match MachineProfile::read(&path) {
+        Ok(profile) => Some(profile).filter(|profile| profile.machine == *machine),
+        Err(error) => {
+            say::err(format_args!("the saved profile is passed over: {error}"));
+            None
+        }
+    }
+}
+
+/// What an earlier probe kept, as far as it goes, and a probe for the rest.
+fn probed(machine: &Machine, request: &Request) -> Option<MachineProfile> {
+    let wanted = request.wanted.as_ref()?;
+    let dirs = directories(&request.stores);
+    let file = folder("XDG_CACHE_HOME", ".cache").map(|folder| folder.join(name(machine, request.threads, &dirs)));
+    let kept = file.as_ref().filter(|file| file.is_file()).and_then(|file| MachineProfile::read(file).ok());
+    let kept = kept.filter(|kept| kept.machine == *machine && kept.disks.len() == dirs.len());
+    let profile = match kept {
+        Some(kept) if wanted.clone().missing(&kept.compute).is_empty() => Some(kept),
+        Some(kept) => probe(&dirs, request.threads, wanted, file.as_deref().map(|file| (file, kept))),
+        None => probe(&dirs, request.threads, wanted, None).inspect(|profile| keep(file.as_deref(), profile)),
+    };
+    profile.map(|mut profile| {
+        // The same file systems may be asked for by other folders of theirs.
+        profile.disks.iter_mut().zip(&dirs).for_each(|(disk, dir)| disk.path.clone_from(dir));
+        profile
+    })
+}
+
+/// Probes in a process of its own; with `kept`, only the shapes that it lacks.
+fn probe(
+    dirs: &[PathBuf],
+    threads: u64,
+    wanted: &Wanted,
+    kept: Option<(&Path, MachineProfile)>,
+) -> Option<MachineProfile> {
+    let begin = Instant::now();
+    let mut command = Command::new(std::env::current_exe().ok()?);
+    command.arg("probe").arg("--threads").arg(threads.to_string()).stdin(Stdio::null());
+    command.arg("--wanted").arg(serde_json::to_string(wanted).expect("shapes are numbers and names"));
+    dirs.iter().for_each(|dir| _ = command.arg("--dir").arg(dir));
+    if let Some((file, _)) = &kept {
+        command.arg("--known").arg(file);
+    }
+    let failed = |why: &str| {
+        say::err(format_args!("this machine could not be probed, rates are assumed: {}", why.trim_end()));
+        None
+    };
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return failed(&error.to_string()),
+    };
+    if !output.status.success() {
+        return failed(&String::from_utf8_lossy(&output.stderr));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let profile = match MachineProfile::parse(&text, Path::new("probe")) {
+        Ok(profile) => profile,
+        Err(error) => return failed(&error.to_string()),
+    };
+    if let Some((file, _)) = &kept {
+        keep(Some(file), &profile);
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    say::err(format_args!("probed this machine in {seconds:.1} s: {}", profile.rates_in_words()));
+    Some(profile)
+}
+
+/// Keeps a probe's result; without a place to keep it, it is made again the next time.
+fn keep(file: Option<&Path>, profile: &MachineProfile) {
+    let Some(file) = file else { return };
+    let new = file.with_extension(format!("new-{}", std::process::id()));
+    let kept = std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))
+        .and_then(|()| std::fs::write(&new, profile.to_json()))
+        .and_then(|()| std::fs::rename(&new, file));
+    if let Err(error) = kept {
+        let _ = std::fs::remove_file(&new);
+        say::err(format_args!("the probe's result is not kept: {}: {error}", file.display()));
+    }
+}
+
+/// A directory of each file system that holds stores, in their order.
+fn directories(stores: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found: Vec<(u64, PathBuf)> = Vec::new();
+    for store in stores {
+        // Relative to where the command was given; the profile is kept for others too.
+        let store = std::path::absolute(store).unwrap_or_else(|_| store.clone());
+        let dir = existing(&store);
+        let device = device(dir);
+        if !found.iter().any(|(known, _)| *known == device) {
+            found.push((device, dir.to_path_buf()));
+        }
+    }
+    found.into_iter().map(|(_, dir)| dir).collect()
+}
+
+fn device(dir: &Path) -> u64 {
+    std::fs::metadata(dir).map_or(0, |data| data.dev())
+}
+
+/// Name of the file that keeps what was probed on this machine, with these threads, of these file systems.
+fn name(machine: &Machine, threads: u64, dirs: &[PathBuf]) -> String {
+    let mut hasher = DefaultHasher::new();
+    (&machine.processor, machine.cores, machine.ram_bytes, threads).hash(&mut hasher);
+    dirs.iter().for_each(|dir| device(dir).hash(&mut hasher));
+    format!("probe-{:016x}.json", hasher.finish())
+}
+
+/// This program's folder of a kind, as the XDG convention has it; None where the system names none.
+fn folder(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    let named = std::env::var_os(variable).map(PathBuf::from).and_then(absolute);
+    let home = || std::env::var_os("HOME").map(PathBuf::from).and_then(absolute);
+    let base = named.or_else(|| home().map(|home| home.join(below_home)))?;
+    Some(base.join("megatrain"))
+}

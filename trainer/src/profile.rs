@@ -1,0 +1,247 @@
+//! What a machine can do: a profile in a file, and the rates that a plan takes out of it.
+//!
+//! A profile is *measured* (by a benchmark, saved), *probed* (in seconds, when none is saved) or *assumed*. Predictions
+//! and the choice between plans depend on it; results never do.
+//!
+//! `compute` has the kernels' rates, `disk` the drives', `probe` measures both; this file holds them together.
+
+pub mod compute;
+pub mod disk;
+pub mod probe;
+
+pub use compute::{AttentionPoint, Compute, Product, ProductPoint};
+pub use disk::Disk;
+
+use crate::error::{Error, Result};
+use mt_engine::Profile;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Version of the file's fields.
+pub const VERSION: u32 = 1;
+
+/// Where a profile's numbers come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// A benchmark measured them.
+    Measured,
+    /// A probe of a few seconds measured them.
+    Probed,
+    /// Nobody measured them.
+    Assumed,
+}
+
+/// The machine that a profile describes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Name of the processor, as the system gives it.
+    pub processor: String,
+    /// Cores that a process may use.
+    pub cores: u32,
+    /// Bytes of RAM.
+    pub ram_bytes: u64,
+}
+
+impl Machine {
+    /// The machine of this process.
+    pub fn this() -> Machine {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let name = info.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(':'));
+        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"));
+        Machine {
+            processor: name.map_or("unknown", str::trim).to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+            ram_bytes: kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) * 1_024,
+        }
+    }
+}
+
+/// A machine's profile, as in the file.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineProfile {
+    /// Version of these fields.
+    pub version: u32,
+    /// Where the numbers come from.
+    pub origin: Origin,
+    /// Day of the measurement, year-month-day in UTC.
+    pub date: String,
+    /// What was measured.
+    pub machine: Machine,
+    /// Drives by the path below which they hold files. At least one; the first stands for drives that are not listed.
+    pub disks: Vec<Disk>,
+    /// Core-seconds that a byte over the disk link takes from the computation.
+    pub transfer_cpu_s_per_byte: f64,
+    /// Bytes a second of which one thread computes checksums.
+    pub checksum_bytes_per_s: f64,
+    /// The kernels' rates.
+    pub compute: Compute,
+}
+
+/// Rates as a plan needs them: those of the stores and threads at hand.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rates {
+    /// Links and cores.
+    pub engine: Profile,
+    /// The kernels' rates.
+    pub compute: Compute,
+    /// Factor on the kernels' rates.
+    pub speed: f64,
+}
+
+impl Default for Rates {
+    /// Assumed, for one drive and two threads.
+    fn default() -> Rates {
+        MachineProfile::assumed(2).rates(&[], 2)
+    }
+}
+
+impl MachineProfile {
+    /// What is assumed of a machine with these cores.
+    pub fn assumed(cores: u32) -> MachineProfile {
+        MachineProfile {
+            version: VERSION,
+            origin: Origin::Assumed,
+            date: "never".to_owned(),
+            machine: Machine { processor: "unknown".to_owned(), cores, ram_bytes: 0 },
+            disks: vec![Disk::assumed()],
+            transfer_cpu_s_per_byte: Profile::default().transfer_cpu_s_per_byte,
+            checksum_bytes_per_s: 10e9,
+            compute: Compute::assumed(),
+        }
+    }
+
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// `Io`; `Input` for another version, fields that are missing or unknown, or a rate that is not positive.
+    pub fn read(path: &Path) -> Result<MachineProfile> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "reading", source))?;
+        MachineProfile::parse(&text, path)
+    }
+
+    /// From text; `path` is named in errors.
+    ///
+    /// # Errors
+    /// As [`MachineProfile::read`], without `Io`.
+    pub fn parse(text: &str, path: &Path) -> Result<MachineProfile> {
+        let place = path.display().to_string();
+        let refuse = |field: &str, expected: &str, found: String| Error::input(place.clone(), field, expected, found);
+        let value: serde_json::Value =
+            serde_json::from_str(text).map_err(|e| refuse("the file", "JSON", e.to_string()))?;
+        let version = value.get("version").and_then(serde_json::Value::as_u64);
+        if version != Some(u64::from(VERSION)) {
+            let found = value.get("version").map_or("none".to_owned(), ToString::to_string);
+            return Err(refuse("version", &VERSION.to_string(), found));
+        }
+        let profile: MachineProfile =
+            serde_json::from_value(value).map_err(|e| refuse("the file", "a machine's profile", e.to_string()))?;
+        if profile.disks.is_empty() {
+            return Err(refuse("disks", "at least one drive", "none".to_owned()));
+        }
+        let disks = profile.disks.iter().flat_map(Disk::rates);
+        let mut rates = disks.chain(profile.compute.rates()).chain([profile.checksum_bytes_per_s]);
+        if let Some(bad) = rates.find(|rate| !rate.is_finite() || *rate <= 0.0) {
+            return Err(refuse("rates", "numbers above 0", bad.to_string()));
+        }
+        if profile.machine.cores == 0 || profile.compute.threads == 0 {
+            return Err(refuse("cores, threads", "at least 1", "0".to_owned()));
+        }
+        if !profile.transfer_cpu_s_per_byte.is_finite() || profile.transfer_cpu_s_per_byte < 0.0 {
+            let found = profile.transfer_cpu_s_per_byte.to_string();
+            return Err(refuse("transfer_cpu_s_per_byte", "a number of at least 0", found));
+        }
+        Ok(profile)
+    }
+
+    /// As text for a file.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a profile holds only numbers and text");
+        text.push('\n');
+        text
+    }
+
+    /// What a plan for these stores and threads needs.
+    pub fn rates(&self, stores: &[PathBuf], threads: u32) -> Rates {
+        let cores = self.machine.cores.max(1);
+        let disk = disk::together(&self.disks, stores);
+        let used = threads.clamp(1, cores);
+        // The engine's own thread and its helpers, one for every four cores, compute the checksum of every byte.
+        let checkers = 1 + (cores / 4).clamp(1, 4);
+        let checked = |rate: f64| rate.min(f64::from(checkers) * self.checksum_bytes_per_s);
+        Rates {
+            engine: Profile {
+                disk_read_bytes_per_s: checked(disk.read_bytes_per_s),
+                disk_write_bytes_per_s: checked(disk.write_bytes_per_s),
+                disk_mixed_bytes_per_s: checked(disk.mixed_bytes_per_s),
+                host_copy_bytes_per_s: self.compute.copy_bytes_per_s,
+                disk_latency_s: disk.latency_s,
+                transfer_cpu_s_per_byte: self.transfer_cpu_s_per_byte,
+                cores,
+                compute_threads: used,
+            },
+            compute: self.compute.clone(),
+            speed: f64::from(used) / f64::from(self.compute.threads),
+        }
+    }
+
+    /// The rates that matter most, in words.
+    pub fn rates_in_words(&self) -> String {
+        let disk = &self.disks[0];
+        let fastest = self.compute.products.iter().map(|point| point.operations_per_s).fold(0.0, f64::max);
+        format!(
+            "products up to {:.0} G operations/s on {} threads, AdamW {:.2} G elements/s; disk {:.2} GB/s read, {:.2} \
+             written, {:.2} both ways, {:.2} core-seconds a GB",
+            fastest * 1e-9,
+            self.compute.threads,
+            self.compute.adamw_elements_per_s * 1e-9,
+            disk.read_bytes_per_s * 1e-9,
+            disk.write_bytes_per_s * 1e-9,
+            disk.mixed_bytes_per_s * 1e-9,
+            self.transfer_cpu_s_per_byte * 1e9
+        )
+    }
+
+    /// Where the numbers come from, in words.
+    pub fn describe(&self) -> String {
+        let Machine { processor, cores, .. } = &self.machine;
+        match self.origin {
+            Origin::Measured => format!("measured on {}, {processor}, {cores} cores", self.date),
+            Origin::Probed => format!("probed on {}, {processor}, {cores} cores", self.date),
+            Origin::Assumed => format!("assumed, nothing of it measured; {cores} cores"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gives_the_profile_back_and_refuses_what_it_does_not_know() {
+        let profile = MachineProfile::assumed(8);
+        let path = Path::new("profile.json");
+        assert_eq!(MachineProfile::parse(&profile.to_json(), path).unwrap(), profile);
+        for (from, to, part) in [
+            ("\"version\": 1", "\"version\": 2", "version"),
+            ("\"cores\": 8", "\"cores\": 0", "at least 1"),
+            ("\"date\"", "\"day\"", "day"),
+            ("\"adamw_elements_per_s\": ", "\"adamw_elements_per_s\": -", "above 0"),
+        ] {
+            let text = profile.to_json().replace(from, to);
+            assert!(text != profile.to_json(), "{from}");
+            let error = MachineProfile::parse(&text, path).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn threads_beyond_the_cores_bring_nothing() {
+        let profile = MachineProfile::assumed(4);
+        let speed = |threads| profile.rates(&[], threads).speed;
+        assert_eq!((speed(1), speed(4), speed(64)), (1.0, 4.0, 4.0));
+    }
+}

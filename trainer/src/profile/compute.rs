@@ -1,0 +1,238 @@
+//! Rates of the kernels on all threads of a machine.
+//!
+//! Products and attention are measured at several shapes (*points*): their rates differ by shape, and between measured
+//! shapes they are interpolated. The other kernels pass over memory once and have one rate each.
+
+use serde::{Deserialize, Serialize};
+
+/// Which of a projection's products.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Product {
+    /// y = x w^T: tokens x outputs, over inputs.
+    Forward,
+    /// dx = dy w: tokens x inputs, over outputs.
+    BackwardInput,
+    /// dw = dy^T x: outputs x inputs, over tokens.
+    BackwardWeight,
+}
+
+/// A product's measured rate: `rows` x `columns` of the result, sums of `depth` terms.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProductPoint {
+    /// Which product.
+    pub product: Product,
+    /// Rows of the result.
+    pub rows: usize,
+    /// Columns of the result.
+    pub columns: usize,
+    /// Terms of a sum.
+    pub depth: usize,
+    /// Multiplications and additions a second.
+    pub operations_per_s: f64,
+}
+
+/// Attention's measured rates.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionPoint {
+    /// Rows.
+    pub rows: usize,
+    /// Tokens of a row.
+    pub seq: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Multiplications and additions a second of the forward, causal half alone.
+    pub forward_operations_per_s: f64,
+    /// The same of the backward.
+    pub backward_operations_per_s: f64,
+}
+
+/// The rates. Elements are those of the kernel's output.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compute {
+    /// Threads that were used.
+    pub threads: u32,
+    /// Matrix products; at least one of each kind.
+    pub products: Vec<ProductPoint>,
+    /// Attention; at least one.
+    pub attention: Vec<AttentionPoint>,
+    /// AdamW on split weights.
+    pub adamw_elements_per_s: f64,
+    /// Joining split weights.
+    pub join_elements_per_s: f64,
+    /// Sum of squares.
+    pub sum_squares_elements_per_s: f64,
+    /// RMSNorm forward.
+    pub norm_forward_elements_per_s: f64,
+    /// RMSNorm backward.
+    pub norm_backward_elements_per_s: f64,
+    /// SwiGLU forward.
+    pub swiglu_forward_elements_per_s: f64,
+    /// SwiGLU backward.
+    pub swiglu_backward_elements_per_s: f64,
+    /// Rotation of queries and keys.
+    pub rope_elements_per_s: f64,
+    /// Addition in place.
+    pub add_elements_per_s: f64,
+    /// Log-sum-exp over logits.
+    pub loss_forward_elements_per_s: f64,
+    /// Gradient of logits in place.
+    pub loss_backward_elements_per_s: f64,
+    /// Copying by one thread, bytes copied.
+    pub copy_bytes_per_s: f64,
+}
+
+/// Rows, columns and depth beyond which a product's rate is taken not to change any more, and which no measurement
+/// exceeds: its tiles are far smaller.
+pub const SIDE_MAX: usize = 2_048;
+
+/// Multiplications and additions a second and thread that are assumed.
+const OPERATIONS_PER_S: f64 = 50e9;
+
+impl Compute {
+    /// What is assumed of one thread: 50 thousand million operations a second, and about 4 GB/s through memory.
+    pub fn assumed() -> Compute {
+        let kinds = [Product::Forward, Product::BackwardInput, Product::BackwardWeight];
+        let point = |product| ProductPoint {
+            product,
+            rows: 1_024,
+            columns: 1_024,
+            depth: 1_024,
+            operations_per_s: OPERATIONS_PER_S,
+        };
+        let attention = AttentionPoint {
+            rows: 1,
+            seq: 1_024,
+            heads: 32,
+            kv_heads: 8,
+            head_dim: 128,
+            forward_operations_per_s: OPERATIONS_PER_S / 2.0,
+            backward_operations_per_s: OPERATIONS_PER_S / 2.0,
+        };
+        Compute {
+            threads: 1,
+            products: kinds.map(point).to_vec(),
+            attention: vec![attention],
+            adamw_elements_per_s: 0.15e9,
+            join_elements_per_s: 0.5e9,
+            sum_squares_elements_per_s: 1e9,
+            norm_forward_elements_per_s: 0.5e9,
+            norm_backward_elements_per_s: 0.25e9,
+            swiglu_forward_elements_per_s: 0.3e9,
+            swiglu_backward_elements_per_s: 0.2e9,
+            rope_elements_per_s: 0.5e9,
+            add_elements_per_s: 0.4e9,
+            loss_forward_elements_per_s: 0.5e9,
+            loss_backward_elements_per_s: 0.5e9,
+            copy_bytes_per_s: 4e9,
+        }
+    }
+
+    /// All numbers, which are above 0; not a number where a kind of point is missing.
+    pub(super) fn rates(&self) -> Vec<f64> {
+        let mut rates = vec![
+            self.adamw_elements_per_s,
+            self.join_elements_per_s,
+            self.sum_squares_elements_per_s,
+            self.norm_forward_elements_per_s,
+            self.norm_backward_elements_per_s,
+            self.swiglu_forward_elements_per_s,
+            self.swiglu_backward_elements_per_s,
+            self.rope_elements_per_s,
+            self.add_elements_per_s,
+            self.loss_forward_elements_per_s,
+            self.loss_backward_elements_per_s,
+            self.copy_bytes_per_s,
+        ];
+        let kinds = [Product::Forward, Product::BackwardInput, Product::BackwardWeight];
+        let is_whole = kinds.iter().all(|kind| self.products.iter().any(|point| point.product == *kind));
+        rates.extend((!is_whole || self.attention.is_empty()).then_some(f64::NAN));
+        rates.extend(self.products.iter().map(|point| point.operations_per_s));
+        rates.extend(
+            self.attention.iter().flat_map(|point| [point.forward_operations_per_s, point.backward_operations_per_s]),
+        );
+        rates
+    }
+
+    /// Multiplications and additions a second of a product of this shape.
+    pub fn product(&self, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
+        let wanted = [rows, columns, depth].map(measured_side);
+        let points = self.products.iter().filter(|point| point.product == product);
+        interpolate(points.map(|p| (distance(&wanted, &[p.rows, p.columns, p.depth]), p.operations_per_s)))
+    }
+
+    /// Multiplications and additions a second of attention over rows of `seq` tokens: forward and backward.
+    pub fn attention(&self, rows: usize, seq: usize, heads: usize, kv_heads: usize, head_dim: usize) -> (f64, f64) {
+        let wanted = measured_attention([rows, seq, heads, kv_heads, head_dim]);
+        let away = |p: &AttentionPoint| distance(&wanted, &p.shape());
+        (
+            interpolate(self.attention.iter().map(|p| (away(p), p.forward_operations_per_s))),
+            interpolate(self.attention.iter().map(|p| (away(p), p.backward_operations_per_s))),
+        )
+    }
+}
+
+impl AttentionPoint {
+    /// Rows, tokens of a row, query heads, key and value heads, elements of a head.
+    pub fn shape(&self) -> [usize; 5] {
+        [self.rows, self.seq, self.heads, self.kv_heads, self.head_dim]
+    }
+}
+
+/// The attention shape that stands for one like it: as many rows, tokens and heads as keep a measurement short.
+pub fn measured_attention([rows, seq, heads, kv_heads, head_dim]: [usize; 5]) -> [usize; 5] {
+    let (seq, group, kv_heads) = (seq.min(1_024), heads / kv_heads, kv_heads.min(8));
+    [rows.min((4_096 / seq).max(1)), seq, kv_heads * group, kv_heads, head_dim]
+}
+
+/// The side at which a product with this one is measured.
+pub fn measured_side(side: usize) -> usize {
+    side.min(SIDE_MAX)
+}
+
+/// Sum of the squared logarithms of the ratios.
+fn distance<const N: usize>(a: &[usize; N], b: &[usize; N]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| ((*a as f64).ln() - (*b as f64).ln()).powi(2)).sum()
+}
+
+/// The mean time an operation, weighted by the inverse of the squared distance; a point that is hit decides alone.
+fn interpolate(points: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let (mut weights, mut times) = (0.0, 0.0);
+    for (distance, rate) in points {
+        if distance < 1e-9 {
+            return rate;
+        }
+        let weight = 1.0 / (distance * distance);
+        weights += weight;
+        times += weight / rate;
+    }
+    weights / times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measured_points_are_exact_and_between_them_rates_lie_between() {
+        let point = |columns, operations_per_s| ProductPoint {
+            product: Product::Forward,
+            rows: 1_024,
+            columns,
+            depth: 1_024,
+            operations_per_s,
+        };
+        let compute = Compute { products: vec![point(256, 10.0), point(2_048, 40.0)], ..Compute::assumed() };
+        let rate = |columns| compute.product(Product::Forward, 1_024, columns, 1_024);
+        assert_eq!((rate(256), rate(2_048), rate(1 << 20)), (10.0, 40.0, 40.0));
+        assert!(rate(512) > 10.0 && rate(512) < rate(1_024) && rate(1_024) < 40.0);
+        assert!(compute.rates().iter().any(|rate| rate.is_nan()), "backward products are missing");
+    }
+}

@@ -1,0 +1,489 @@
+//! A run on paper: what `train` would do with these settings, what a step costs, what a whole run comes to, what other
+//! budgets would change. Needs neither weights nor the machine that it is planned for; moves nothing, makes nothing.
+//!
+//! What it is not: another way of planning. It asks the same function as a run before its first step, so what it
+//! refuses a run refuses. Everything in a report is predicted except sizes.
+
+use super::budget::{Asked, Disk, Fit, Fitted, Ram};
+use super::command_line::CommandLine;
+use super::folder;
+use super::inputs::{self, Model, shapes};
+use super::observer::RamParts;
+use crate::data::{Data, DataOptions, DataReport};
+use crate::error::{Error, Result};
+use crate::model::shapes::NamedShape;
+use crate::model::{Manifest, ModelConfig};
+use crate::profile::probe::Wanted;
+use crate::profile::{MachineProfile, Rates};
+use crate::settings::{Recompute, Settings};
+use crate::step::PhaseTime;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a token where no tokenizer is at hand.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// What is planned.
+pub struct Question<'a> {
+    /// Settings of the run.
+    pub settings: &'a Settings,
+    /// In place of a model folder: dimensions of a published model.
+    pub shape: Option<&'a NamedShape>,
+    /// What the machine can do.
+    pub profile: &'a MachineProfile,
+    /// Bytes that the process has in use before its pages; None: as many as this process.
+    pub resident_bytes: Option<u64>,
+    /// Folders of the store.
+    pub stores: Vec<PathBuf>,
+    /// Bytes that each drive may write in its life, if that is known.
+    pub drive_life_bytes: Option<u64>,
+    /// The command as it was given.
+    pub command: &'a CommandLine,
+}
+
+/// The answer. All of it can be printed as JSON; bytes and seconds unless a name says otherwise.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Name of the model.
+    pub model: String,
+    /// Elements of the model.
+    pub parameters: u64,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Hidden size.
+    pub hidden: usize,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Where the planned block differs from the model's own.
+    pub note: String,
+    /// Where the rates come from.
+    pub profile: String,
+    /// Sequences of a step.
+    pub batch: u64,
+    /// Sequences computed together.
+    pub micro_batch: u64,
+    /// Tokens of a sequence.
+    pub seq_len: u64,
+    /// CPU threads.
+    pub threads: u64,
+    /// Layers are computed again in backward.
+    pub recompute: bool,
+    /// Updates run in backward, else in the next step's forward.
+    pub update_in_backward: bool,
+    /// Steps between commits; none: no commits.
+    pub checkpoint_every: Option<u64>,
+    /// Budgets and needs.
+    pub limits: Limits,
+    /// What lives where.
+    pub places: Vec<Place>,
+    /// A step.
+    pub step: Step,
+    /// Seconds of the update alone, which comes once, at the end or at a stop; none with updates in backward.
+    pub update_only_seconds: Option<f64>,
+    /// The whole run; none where its length is not known.
+    pub totals: Option<Totals>,
+    /// The same with more tokens a step.
+    pub more: Vec<More>,
+    /// The same on another machine.
+    pub what_if: Vec<WhatIf>,
+}
+
+/// Budgets and needs, in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Limits {
+    /// RAM of the process.
+    pub ram: u64,
+    /// Of it: the program itself, with a reserve.
+    pub ram_program: u64,
+    /// Of it: working memory of the computation, which holds a whole layer.
+    pub ram_workspace: u64,
+    /// Of it: pages and the store's records.
+    pub ram_pages: u64,
+    /// Of them: pages that stay.
+    pub ram_placed: u64,
+    /// The most that is in use at a time.
+    pub ram_peak: u64,
+    /// Space that the store takes; 0: no store.
+    pub disk: u64,
+    /// Drives.
+    pub drives: u64,
+}
+
+/// Where a kind of state lives, in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Place {
+    /// What it is.
+    pub what: &'static str,
+    /// All of it.
+    pub bytes: u64,
+    /// Stays in RAM.
+    pub in_ram: u64,
+    /// Passes through RAM from and to the drives.
+    pub streamed: u64,
+    /// Space on the drives, copies included.
+    pub on_disk: u64,
+}
+
+/// A predicted step.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// Its time.
+    pub seconds: f64,
+    /// No plan with this traffic can be faster on this profile.
+    pub lower_bound_seconds: f64,
+    /// Tokens a second.
+    pub tokens_per_s: f64,
+    /// Its time by phase.
+    pub phases: Vec<PhaseTime>,
+    /// Bytes read.
+    pub disk_read_bytes: u64,
+    /// Bytes written, commits apart.
+    pub disk_write_bytes: u64,
+    /// Bytes written by a commit for pages that stay in RAM.
+    pub commit_bytes: u64,
+    /// Bytes read a parameter.
+    pub read_per_parameter: f64,
+    /// Bytes written a parameter, commits apart.
+    pub written_per_parameter: f64,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Totals {
+    /// Token ids of the data; none without data.
+    pub data_tokens: Option<u64>,
+    /// They are an estimate from the files' size.
+    pub is_estimated: bool,
+    /// Steps.
+    pub steps: u64,
+    /// Time.
+    pub seconds: f64,
+    /// Bytes written, import and commits included.
+    pub written_bytes: u64,
+    /// Share of each drive's rated life, in percent; none where the rating is not known.
+    pub drive_life_percent: Option<f64>,
+}
+
+/// The plan with more tokens a step.
+#[derive(Clone, Debug, Serialize)]
+pub struct More {
+    /// Times the sequences.
+    pub times: u64,
+    /// Tokens of a step.
+    pub tokens: u64,
+    /// Time of a step; none: it does not fit.
+    pub seconds: Option<f64>,
+    /// Tokens a second.
+    pub tokens_per_s: Option<f64>,
+}
+
+/// The plan on another machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct WhatIf {
+    /// What would be different.
+    pub change: String,
+    /// Times as fast; none: it does not fit.
+    pub times_faster: Option<f64>,
+}
+
+/// Plans.
+///
+/// # Errors
+/// `DoesNotFit` as a run with these settings; `Input` for a model or data that do not read.
+pub fn plan(question: &Question<'_>) -> Result<Report> {
+    let settings = question.settings;
+    let model = model(question)?;
+    let data = data(question, &model)?;
+    let ram = match question.resident_bytes {
+        Some(bytes) => Ram::with_base(settings, bytes),
+        None => Ram::measure(settings),
+    };
+    let disk = Disk::measure(settings.disk, &question.stores, 0)?;
+    let micro_batch = inputs::micro_batch(settings);
+    let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
+    let rates = question.profile.rates(&question.stores, settings.threads as u32);
+    let stores = &question.stores;
+    let fit = Fit { model: &model, shapes: &shapes, micro_batch, settings, rates: &rates, ram, disk, stores };
+    // A plan leaves open what becomes of the trained model.
+    let fitted = fit.or_refuse(Asked { command: question.command, is_new: true, has_export: true })?;
+    let paper = Paper { question, fit, fitted: &fitted };
+    paper.report(data)
+}
+
+fn model(question: &Question<'_>) -> Result<Model> {
+    let Some(shape) = question.shape else {
+        return inputs::read_model(question.settings, Some(question.command));
+    };
+    let config = ModelConfig::parse(&shape.config_json(), Path::new(shape.name))?;
+    let manifest = Manifest::new(&config);
+    inputs::check_length(question.settings, &config, Some(question.command))?;
+    Ok(Model { name: format!("{} ({})", shape.name, shape.of), config, manifest })
+}
+
+/// What is known of the data.
+#[derive(Clone, Copy)]
+struct Rows {
+    tokens: u64,
+    rows: u64,
+    is_estimated: bool,
+}
+
+/// Counts the data's tokens: as a run does where the model's folder has all that a run needs, else by the size of the
+/// files. None without data.
+fn data(question: &Question<'_>, model: &Model) -> Result<Option<Rows>> {
+    let settings = question.settings;
+    let is_built_in = settings.model.is_none() && question.shape.is_none();
+    // A folder with weights is whole: without a tokenizer its run takes bytes for ids.
+    let has_tokenizer = settings.model.as_ref().is_some_and(|folder| {
+        ["tokenizer.json", "model.safetensors", "model.safetensors.index.json"]
+            .iter()
+            .any(|name| folder.join(name).is_file())
+    });
+    if settings.data.is_empty() && !is_built_in {
+        return Ok(None);
+    }
+    if is_built_in || has_tokenizer {
+        let folder = std::env::temp_dir().join(format!("mt-plan-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|source| Error::io(&folder, "making the folder", source))?;
+        let options = DataOptions::new(settings, &model.config, inputs::micro_batch(settings), &folder);
+        let data = Data::open(&options, &mut |_, _| Ok(()));
+        // What is left in a folder for temporary files is no reason to refuse.
+        let _ = std::fs::remove_dir_all(&folder);
+        let data = data?;
+        let DataReport { ids, rows, .. } = *data.report();
+        return Ok(Some(Rows { tokens: ids, rows, is_estimated: false }));
+    }
+    let mut bytes = 0;
+    for file in &settings.data {
+        bytes += std::fs::metadata(file).map_err(|source| Error::io(file, "reading", source))?.len();
+    }
+    let tokens = (bytes / BYTES_PER_TOKEN).max(settings.seq_len);
+    Ok(Some(Rows { tokens, rows: tokens / settings.seq_len, is_estimated: true }))
+}
+
+/// Everything that a report is written from.
+struct Paper<'a> {
+    question: &'a Question<'a>,
+    fit: Fit<'a>,
+    fitted: &'a Fitted,
+}
+
+impl Paper<'_> {
+    fn report(&self, data: Option<Rows>) -> Result<Report> {
+        let (settings, prepared) = (self.fit.settings, &self.fitted.prepared);
+        let config = &self.fit.model.config;
+        Ok(Report {
+            model: self.fit.model.name.clone(),
+            parameters: self.parameters(),
+            layers: config.layers,
+            hidden: config.hidden,
+            vocab: config.vocab,
+            note: self.question.shape.map_or("", |shape| shape.note).to_owned(),
+            profile: self.question.profile.describe(),
+            batch: settings.batch,
+            micro_batch: self.fit.micro_batch,
+            seq_len: settings.seq_len,
+            threads: settings.threads,
+            recompute: prepared.recompute == Recompute::All,
+            update_in_backward: prepared.update_only.is_none(),
+            checkpoint_every: self.fitted.checkpoint_every,
+            limits: self.limits(),
+            places: self.places(),
+            step: self.step(),
+            update_only_seconds: prepared.update_prediction.as_ref().map(|prediction| prediction.seconds),
+            totals: self.totals(data)?,
+            more: [2, 4].map(|times| self.more(times)).to_vec(),
+            what_if: self.what_if(),
+        })
+    }
+
+    fn parameters(&self) -> u64 {
+        self.fit.model.manifest.elements()
+    }
+
+    fn limits(&self) -> Limits {
+        let prepared = &self.fitted.prepared;
+        let RamParts { budget, base, workspace, arena, placed } = RamParts::of(&self.fit.ram, prepared);
+        Limits {
+            ram: budget,
+            ram_program: base,
+            ram_workspace: workspace,
+            ram_pages: arena,
+            ram_placed: placed,
+            ram_peak: base
+                + workspace
+                + (arena - prepared.steady.placed_bytes - prepared.steady.window_bytes)
+                + prepared.prediction.peak_host_bytes,
+            disk: if self.fitted.has_disk { prepared.store_bytes() } else { 0 },
+            drives: self.drives(),
+        }
+    }
+
+    fn drives(&self) -> u64 {
+        if self.fitted.has_disk { self.question.stores.len().max(1) as u64 } else { 0 }
+    }
+
+    fn places(&self) -> Vec<Place> {
+        let kinds = [
+            ("weights", &["hi", "lo"][..]),
+            ("moments", &["m", "v"]),
+            ("gradients", &["grad"]),
+            ("activations", &["act", "dact"]),
+        ];
+        let of_regions = |(what, names): (&'static str, &[&str])| {
+            let parts = self.fitted.prepared.residence();
+            let mut place = Place { what, bytes: 0, in_ram: 0, streamed: 0, on_disk: 0 };
+            for part in parts.iter().filter(|part| names.contains(&part.region.as_str())) {
+                place.bytes += part.placed_bytes + part.streamed_bytes;
+                place.in_ram += part.placed_bytes;
+                place.streamed += part.streamed_bytes;
+                place.on_disk += if self.fitted.has_disk { part.disk_bytes } else { 0 };
+            }
+            place
+        };
+        kinds.into_iter().map(of_regions).filter(|place| place.bytes > 0).collect()
+    }
+
+    fn tokens(&self) -> u64 {
+        self.fit.settings.batch * self.fit.settings.seq_len
+    }
+
+    fn step(&self) -> Step {
+        let prepared = &self.fitted.prepared;
+        let prediction = &prepared.prediction;
+        let parameters = self.parameters() as f64;
+        Step {
+            seconds: prediction.seconds,
+            lower_bound_seconds: prediction.lower_bound_seconds,
+            tokens_per_s: self.tokens() as f64 / prediction.seconds,
+            phases: prepared.phases(),
+            disk_read_bytes: prediction.disk.read_bytes,
+            disk_write_bytes: prediction.disk.write_bytes,
+            commit_bytes: prediction.disk.commit_bytes,
+            read_per_parameter: prediction.disk.read_bytes as f64 / parameters,
+            written_per_parameter: prediction.disk.write_bytes as f64 / parameters,
+        }
+    }
+
+    fn totals(&self, data: Option<Rows>) -> Result<Option<Totals>> {
+        let settings = self.fit.settings;
+        let steps = match (data, settings.steps) {
+            (Some(data), _) => inputs::total_steps(settings, data.rows)?,
+            (None, Some(steps)) => steps,
+            (None, None) => return Ok(None),
+        };
+        let prepared = &self.fitted.prepared;
+        let disk = &prepared.prediction.disk;
+        let last = prepared.update_prediction.as_ref().map_or(0, |update| update.disk.write_bytes);
+        let commits = self.fitted.checkpoint_every.map_or(0, |every| steps.div_ceil(every));
+        // The import writes the weights alone: pages never written read as zeros.
+        let import = if self.fitted.has_disk { 4 * self.parameters() } else { 0 };
+        let written = (import + last)
+            .saturating_add(steps.saturating_mul(disk.write_bytes))
+            .saturating_add(commits.saturating_mul(disk.commit_bytes));
+        let update = prepared.update_prediction.as_ref().map_or(0.0, |update| update.seconds);
+        let drives = self.drives().max(1) as f64;
+        let life = self.question.drive_life_bytes.map(|life| 100.0 * written as f64 / drives / life as f64);
+        Ok(Some(Totals {
+            data_tokens: data.map(|data| data.tokens),
+            is_estimated: data.is_some_and(|data| data.is_estimated),
+            steps,
+            seconds: steps as f64 * prepared.prediction.seconds + update,
+            written_bytes: written,
+            drive_life_percent: life,
+        }))
+    }
+
+    fn more(&self, times: u64) -> More {
+        let settings = Settings { batch: times * self.fit.settings.batch, ..self.fit.settings.clone() };
+        let micro_batch = inputs::micro_batch(&settings);
+        let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
+        let fit = Fit { shapes: &shapes, micro_batch, settings: &settings, ..self.fit };
+        let seconds = fit.plan().ok().map(|fitted| fitted.prepared.prediction.seconds);
+        let tokens = times * self.tokens();
+        More { times, tokens, seconds, tokens_per_s: seconds.map(|seconds| tokens as f64 / seconds) }
+    }
+
+    fn what_if(&self) -> Vec<WhatIf> {
+        const STEP: u64 = 64 << 30;
+        let ram = self.fit.ram;
+        let with_ram = |budget| Fit { ram: Ram { budget, ..ram }, ..self.fit };
+        let mut found = Vec::new();
+        if self.fitted.prepared.steady.window_bytes > 0 {
+            found.push(self.compare("twice the RAM".to_owned(), &with_ram(2 * ram.budget)));
+            if ram.budget >= STEP / 8 && ram.budget != STEP {
+                found.push(self.compare("+64 GiB RAM".to_owned(), &with_ram(ram.budget + STEP)));
+            }
+            let drives = self.drives();
+            let rates = with_drives(self.fit.rates, (drives + 1) as f64 / drives as f64);
+            let name = match drives {
+                1 => "second drive".to_owned(),
+                _ => format!("{} drives", drives + 1),
+            };
+            found.push(self.compare(name, &Fit { rates: &rates, ..self.fit }));
+        }
+        let rates = twice_the_cores(self.fit.rates);
+        found.push(self.compare("twice the cores".to_owned(), &Fit { rates: &rates, ..self.fit }));
+        found
+    }
+
+    fn compare(&self, change: String, other: &Fit<'_>) -> WhatIf {
+        let now = self.fitted.prepared.prediction.seconds;
+        let times_faster = other.plan().ok().map(|fitted| now / fitted.prepared.prediction.seconds);
+        WhatIf { change, times_faster }
+    }
+}
+
+/// The rates with the link's bandwidth times `times`.
+fn with_drives(rates: &Rates, times: f64) -> Rates {
+    let mut rates = rates.clone();
+    rates.engine.disk_read_bytes_per_s *= times;
+    rates.engine.disk_write_bytes_per_s *= times;
+    rates.engine.disk_mixed_bytes_per_s *= times;
+    rates
+}
+
+fn twice_the_cores(rates: &Rates) -> Rates {
+    let mut rates = rates.clone();
+    rates.speed *= 2.0;
+    rates.engine.cores *= 2;
+    rates.engine.compute_threads *= 2;
+    rates
+}
+
+impl Report {
+    /// Tokens of a step.
+    pub fn tokens(&self) -> u64 {
+        self.batch * self.seq_len
+    }
+}
+
+/// The shapes that a run with these settings computes on; None where its model does not read.
+pub fn wanted(settings: &Settings, shape: Option<&NamedShape>) -> Option<Wanted> {
+    let config = match shape {
+        Some(shape) => ModelConfig::parse(&shape.config_json(), Path::new(shape.name)).ok()?,
+        None => inputs::read_config(settings).ok()?,
+    };
+    Some(wanted_of(settings, &config))
+}
+
+/// As [`wanted`], of a run's folder: its stores, threads and shapes; as much of it as reads.
+pub fn wanted_by_run(run: &Path) -> (Vec<PathBuf>, Option<u64>, Option<Wanted>) {
+    let Ok(settings) = folder::settings(run) else { return (Vec::new(), None, None) };
+    let model = inputs::kept_model(run, &settings).ok().flatten();
+    let wanted = model.map(|model| wanted_of(&settings, &model.config));
+    (folder::stores(run, &settings), Some(settings.threads), wanted)
+}
+
+fn wanted_of(settings: &Settings, config: &ModelConfig) -> Wanted {
+    Wanted::new(config, inputs::micro_batch(settings) as usize, settings.seq_len as usize)
+}
+
+/// Where a run that is only planned would keep its pages.
+pub fn planned_stores(settings: &Settings, run: Option<&Path>) -> Vec<PathBuf> {
+    match settings.store.as_slice() {
+        // Every run's folder of its own has the same file system above it.
+        [] => vec![run.unwrap_or(Path::new("runs")).join("store")],
+        stores => stores.to_vec(),
+    }
+}
