@@ -43,7 +43,7 @@ pub enum Command {
     /// Continue a run at its last commit, with the very same numbers as if it had never stopped
     #[command(after_help = "Examples:\n  mt resume runs/notes-1\n  mt resume runs/notes-1 --ram 2GiB\n  \
         mt resume runs/notes-1 --steps 400 --allow-change steps\n  mt resume runs/notes-1 --store /old/disk=/new/disk")]
-    Resume(Resume),
+    Resume(Box<Resume>),
     /// Write a run's last commit as a model folder
     #[command(after_help = "Examples:\n  mt export runs/notes-1 --out notes-model\n  \
         mt export runs/notes-1 --out notes-model --dtype bf16 --max-shard 2GB")]

@@ -76,7 +76,7 @@ pub enum Auto<T> {
 
 impl<T> Auto<T> {
     /// What a settings file without the setting means.
-    fn auto() -> Auto<T> {
+    fn unset() -> Auto<T> {
         Auto::Auto
     }
 }
@@ -157,7 +157,7 @@ pub struct Settings {
     /// Elements of a page.
     pub page: Auto<u64>,
     /// Space for the store on all its volumes in bytes (may change).
-    #[serde(default = "Auto::auto")]
+    #[serde(default = "Auto::unset")]
     pub disk: Auto<u64>,
     /// Bytes that the store may write over its life (may change); None: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
