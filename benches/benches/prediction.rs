@@ -114,7 +114,7 @@ fn main() -> ExitCode {
     let config = ModelConfig::read(&model.join("config.json")).expect("a model that is supported");
     if let Some(index) = args.probe {
         let wanted = Wanted::new(&config, CASES[index].rows, CASES[index].seq);
-        let profile = machine(&[args.dir.clone()], threads() as u32, &wanted).expect("the machine is measured");
+        let profile = machine(std::slice::from_ref(&args.dir), threads() as u32, &wanted).expect("the machine is measured");
         print!("{}", profile.to_json());
         return ExitCode::SUCCESS;
     }
@@ -277,7 +277,7 @@ impl Trial<'_> {
     }
 
     fn setup(&self, job: &Job, store: PathBuf) -> Setup {
-        let rates = self.profile.rates(&[store.clone()], threads() as u32);
+        let rates = self.profile.rates(std::slice::from_ref(&store), threads() as u32);
         let all = Setup {
             stores: vec![store],
             threads: threads(),
