@@ -114,7 +114,8 @@ fn main() -> ExitCode {
     let config = ModelConfig::read(&model.join("config.json")).expect("a model that is supported");
     if let Some(index) = args.probe {
         let wanted = Wanted::new(&config, CASES[index].rows, CASES[index].seq);
-        let profile = machine(std::slice::from_ref(&args.dir), threads() as u32, &wanted).expect("the machine is measured");
+        let profile =
+            machine(std::slice::from_ref(&args.dir), threads() as u32, &wanted).expect("the machine is measured");
         print!("{}", profile.to_json());
         return ExitCode::SUCCESS;
     }

@@ -45,7 +45,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (a, b) = (dir.path().join("a/b"), dir.path().to_path_buf());
         assert_eq!(existing(&a), dir.path());
-        let (one, both) = (free(&[a.clone()]).expect("asked"), free(&[a, b]).expect("asked"));
+        let (one, both) = (free(std::slice::from_ref(&a)).expect("asked"), free(&[a, b]).expect("asked"));
         // Others write meanwhile.
         assert!(one > 0 && both < one + one / 2, "{one} {both}");
     }
