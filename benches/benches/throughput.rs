@@ -1,5 +1,5 @@
 //! The engine's full path, checksums included, against fio on the same file, in turns; or, with `--ceiling`, the engine
-//! alone on one, two and four volumes that are faster than drives.
+//! alone on one, two, four and eight volumes that are faster than drives.
 //!
 //! `cargo bench -p mt-benches --bench throughput -- --help`. Makes a store of its own (twice `--size`) below each
 //! directory and removes it. To be run on a machine that does nothing else.
@@ -41,16 +41,22 @@ struct Args {
     /// Bytes of the window, at least 16 MiB.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = bytes)]
     window: u64,
+    /// Bytes of a run, the unit of leases.
+    #[arg(long, value_name = "BYTES", default_value = "4MiB", value_parser = bytes)]
+    run: u64,
     /// Largest transfer of the engine. Default: the engine's.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     transfer: Option<u64>,
+    /// Operations of the engine in flight. Default: the engine's.
+    #[arg(long, value_name = "COUNT")]
+    depth: Option<u32>,
     /// Threads for checksums beside the reactor. Default: the engine's.
     #[arg(long, value_name = "COUNT")]
     checksum_threads: Option<u32>,
     /// Only these modes.
     #[arg(long, value_name = "MODE", value_parser = mode, num_args = 1..)]
     modes: Vec<Mode>,
-    /// The engine alone on the first, the first two and the first four of these directories.
+    /// The engine alone on the first, the first two, four and eight of these directories.
     #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with = "dir")]
     ceiling: Vec<PathBuf>,
     /// Write all measurements to this file.
@@ -74,8 +80,10 @@ impl Args {
         Settings {
             volumes: dirs.iter().map(|dir| dir.join(STORE)).collect(),
             bytes: self.size,
+            run_bytes: self.run,
             window_bytes: self.window.max(16 << 20),
             transfer_bytes: self.transfer.map(|bytes| bytes as u32),
+            queue_depth: self.depth,
             checksum_threads: self.checksum_threads,
         }
     }
@@ -208,7 +216,7 @@ fn summary(mode: Mode, seconds: f64, pairs: &[(Sample, Sample)]) -> Value {
 
 fn ceiling(args: &Args) -> Result<Value, Box<dyn Error>> {
     let mut report = Vec::new();
-    for volumes in [1, 2, 4].into_iter().filter(|&n| n <= args.ceiling.len()) {
+    for volumes in [1, 2, 4, 8].into_iter().filter(|&n| n <= args.ceiling.len()) {
         let store = match Store::create(args.settings(&args.ceiling[..volumes])) {
             Err(mt_engine::Error::Config { what }) if volumes > 1 => {
                 eprintln!("skipped: {volumes} volumes ({what})");

@@ -19,9 +19,6 @@ pub const REGION: &str = "pages";
 /// Bytes of a page: 65,536 elements of four bytes.
 const PAGE_BYTES: u32 = 256 << 10;
 
-/// Pages of a run: 4 MiB.
-const RUN_PAGES: u32 = 16;
-
 /// What a load uses.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -29,12 +26,22 @@ pub struct Settings {
     pub volumes: Vec<PathBuf>,
     /// Bytes of the region; its store is twice as large.
     pub bytes: u64,
+    /// Bytes of a run, a multiple of 256 KiB.
+    pub run_bytes: u64,
     /// Bytes of the window.
     pub window_bytes: u64,
     /// Largest transfer in bytes; `None`: the engine's default.
     pub transfer_bytes: Option<u32>,
+    /// Operations in flight; `None`: the engine's default.
+    pub queue_depth: Option<u32>,
     /// Threads for checksums; `None`: the engine's default.
     pub checksum_threads: Option<u32>,
+}
+
+impl Settings {
+    fn run_pages(&self) -> u32 {
+        (self.run_bytes / u64::from(PAGE_BYTES)) as u32
+    }
 }
 
 /// A store that is measured, removed when dropped.
@@ -49,7 +56,7 @@ impl Store {
     /// # Errors
     /// Those of the engine.
     pub fn create(settings: Settings) -> Result<Store, Error> {
-        let pages = (settings.bytes / u64::from(PAGE_BYTES * RUN_PAGES)) as u32 * RUN_PAGES;
+        let pages = (settings.bytes / settings.run_bytes) as u32 * settings.run_pages();
         let regions = vec![RegionSpec { name: REGION.into(), page_bytes: PAGE_BYTES, pages, kind: Kind::Checkpointed }];
         remove(&settings.volumes)?;
         let store = Store { settings, regions };
@@ -115,6 +122,7 @@ impl Store {
         let host_bytes = self.settings.window_bytes + record_bytes(&self.regions);
         let mut config = Config::new(self.settings.volumes.clone(), host_bytes);
         config.transfer_bytes = self.settings.transfer_bytes.unwrap_or(config.transfer_bytes);
+        config.queue_depth = self.settings.queue_depth.unwrap_or(config.queue_depth);
         config.checksum_threads = self.settings.checksum_threads.unwrap_or(config.checksum_threads);
         config
     }
@@ -122,8 +130,8 @@ impl Store {
     /// One access of each run, everything streamed.
     fn plan(&self, mode: mt_engine::Mode) -> Arc<Plan> {
         let mut schedule = Schedule { cyclic: true, ..Schedule::default() };
-        for first in (0..self.regions[0].pages).step_by(RUN_PAGES as usize) {
-            let access = schedule.access(Run { region: RegionId(0), first, count: RUN_PAGES }, mode, 0);
+        for first in (0..self.regions[0].pages).step_by(self.settings.run_pages() as usize) {
+            let access = schedule.access(Run { region: RegionId(0), first, count: self.settings.run_pages() }, mode, 0);
             schedule.work(Resource::HostCompute, 0, vec![access], 0);
         }
         let shape =
@@ -131,7 +139,7 @@ impl Store {
         let budget = Budget { host_bytes: self.settings.window_bytes, device_bytes: Vec::new(), disk_bytes: u64::MAX };
         let streamed = Residency { fixed: true, ..Residency::default() };
         let planned = plan(&Arc::new(schedule), &shape, &budget, &Profile::default(), &streamed);
-        Arc::new(planned.expect("runs of 4 MiB fit the smallest window that the arguments allow").0)
+        Arc::new(planned.expect("runs fit the smallest window that the arguments allow").0)
     }
 }
 
