@@ -162,8 +162,9 @@ pub struct Train {
     /// Take sequences in their order [default: a seeded order, another in each epoch]
     #[arg(long)]
     pub no_shuffle: bool,
-    /// Keep only each layer's input and compute the rest again in backward: all, none or auto [default: auto]
-    #[arg(long, value_name = "WHAT")]
+    /// What layers compute again in backward instead of keeping it: all, none, or auto: in each layer as much as is
+    /// predicted to be fastest [default: auto]
+    #[arg(long, value_name = "auto|all|none")]
     pub recompute: Option<String>,
     /// Steps between commits; auto: as often as costs at most 1% [default: auto; a commit at the end alone without
     /// --model, --data, --steps and --epochs]

@@ -3,7 +3,7 @@
 use crate::table::{count, line, parameters, seconds};
 use mt_trainer::model::shapes::SHAPES;
 use mt_trainer::run::size::human;
-use mt_trainer::run::{Limits, Report, Step, Totals, WhatIf};
+use mt_trainer::run::{KeptCounts, Limits, Report, Step, Totals, WhatIf};
 
 const TB: f64 = 1e12;
 const DAY: f64 = 86_400.0;
@@ -40,6 +40,7 @@ pub fn report(it: &Report) -> Vec<String> {
     }
     lines.push(line("profile", &it.profile));
     lines.push(line("step", &shape(it)));
+    lines.push(line("recompute", &kept(&it.kept)));
     lines.extend(limits(&it.limits));
     lines.push(String::new());
     lines.extend(places(it));
@@ -59,7 +60,6 @@ pub fn report(it: &Report) -> Vec<String> {
 }
 
 fn shape(it: &Report) -> String {
-    let recompute = if it.recompute { "recompute" } else { "no recompute" };
     let update = if it.update_in_backward { "updates in backward" } else { "updates in the next forward" };
     let commits = match it.checkpoint_every {
         None => "no commits".to_owned(),
@@ -67,12 +67,18 @@ fn shape(it: &Report) -> String {
         Some(every) => format!("commits every {} steps", count(every)),
     };
     format!(
-        "{} sequences of {} tokens, {} at a time; {recompute}, {update}, {commits}; fp32 on {} threads",
+        "{} sequences of {} tokens, {} at a time; {update}, {commits}; fp32 on {} threads",
         it.batch,
         count(it.seq_len),
         it.micro_batch,
         it.threads
     )
+}
+
+fn kept(it: &KeptCounts) -> String {
+    let KeptCounts { all, attention, input, logits } = *it;
+    let head = if logits { "keeps its logits" } else { "computes its logits again" };
+    format!("{all} layers keep all, {attention} keep attention, {input} recompute; the head {head}")
 }
 
 fn limits(it: &Limits) -> Vec<String> {

@@ -14,7 +14,7 @@ pub const LO: RegionId = RegionId(1);
 pub const M: RegionId = RegionId(2);
 /// Second moments.
 pub const V: RegionId = RegionId(3);
-/// Accumulated gradients (scratch), absent with the fused-backward update.
+/// Accumulated gradients (scratch).
 pub const GRAD: RegionId = RegionId(4);
 
 /// Elements of the smallest page.
@@ -89,12 +89,12 @@ impl Layout {
         self.first_page.last().copied().unwrap_or(0)
     }
 
-    /// hi, lo, m, v of the given kind, and with `gradients` the scratch region `grad`.
-    pub fn regions(&self, checkpointed: bool, gradients: bool) -> Vec<RegionSpec> {
+    /// hi, lo, m, v of the given kind, and the scratch region `grad`, whether gradients wait there or not: a store does
+    /// not depend on when updates run.
+    pub fn regions(&self, checkpointed: bool) -> Vec<RegionSpec> {
         let kind = if checkpointed { Kind::Checkpointed } else { Kind::Scratch };
         let planes = [("hi", 2, kind), ("lo", 2, kind), ("m", 4, kind), ("v", 4, kind), ("grad", 4, Kind::Scratch)];
-        let count = if gradients { 5 } else { 4 };
-        planes[..count]
+        planes
             .iter()
             .map(|&(name, bytes, kind)| RegionSpec {
                 name: name.to_owned(),

@@ -7,11 +7,13 @@
 //!
 //! Programs: the *steady* one trains a step, with the pending update of the step before in its forward (fused-forward)
 //! or its own updates in its backward (fused-backward); the *update-only* one applies a pending update; the *inference*
-//! one computes logits. The program depends on the model, the shapes and the layout, never on what is resident.
+//! one computes logits. The program depends on the model, the shapes, the layout and what is kept for the
+//! backward, never on what is resident.
 
 mod backward;
 mod cost;
 mod forward;
+mod levels;
 mod operation;
 mod phase;
 mod program;
@@ -20,6 +22,7 @@ mod runs;
 mod tests;
 mod writer;
 
+pub use levels::{Choice, Front, Kept, Room, Side, candidates};
 pub use operation::{Gradients, Operation, Sink};
 pub use phase::Phase;
 pub use program::{Instruction, Program};

@@ -49,7 +49,7 @@ pub enum Recompute {
     All,
     /// Everything is kept.
     None,
-    /// `None` if it fits without streaming more, else `All`.
+    /// A level for each layer: whatever is predicted to be fastest.
     Auto,
 }
 

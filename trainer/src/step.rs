@@ -12,6 +12,7 @@ mod head;
 mod inspect;
 mod layers;
 mod leases;
+mod levels;
 mod model;
 mod phase;
 mod prepare;
@@ -22,6 +23,7 @@ mod trainer;
 
 pub use crate::memory::micro_batch_auto;
 pub use phase::{Binding, PhaseTime};
+pub(crate) use prepare::smaller;
 pub use prepare::{Prepared, Residence, prepare};
 pub use trainer::Trainer;
 

@@ -16,7 +16,7 @@ use mt_kernels::rope::Table;
 pub struct Sizes {
     /// Elements of the largest layer.
     layer: usize,
-    /// What a layer's forward saves, unless it is kept elsewhere.
+    /// What a layer's forward saves and its level does not keep, of the layer with most of it.
     saved: usize,
     scratch: usize,
     /// A tile and a chunk.
@@ -47,12 +47,12 @@ impl Sizes {
         let with_norm = &head[..norm_chunks(&head, it.config.hidden)];
         Sizes {
             layer: layers.map(|unit| unit.elements).max().unwrap_or(0),
-            saved: if it.keep_layers { 0 } else { Saved::elements(&dims, most) },
+            saved: it.kept.layers.iter().map(|level| Saved::rest(&dims, most, *level)).max().unwrap_or(0),
             scratch: scratch_elements(&dims, most),
             tile: it.tiles.elements_max() + chunk,
             chunk,
             norm_chunks: with_norm.iter().map(|chunk| chunk.len).sum(),
-            logits: if it.keep_logits { 0 } else { most * it.tiles.rows },
+            logits: if it.kept.logits { 0 } else { most * it.tiles.rows },
             boundary: most * it.config.hidden,
             hidden: it.config.hidden,
             half_head: it.config.head_dim / 2,
@@ -114,7 +114,7 @@ pub(crate) struct LayerBuffers<'a> {
     pub(crate) weights: &'a mut [f32],
     /// Gradients of the unit.
     pub(crate) gradients: &'a mut [f32],
-    /// Room for what the forward saves, where it is not kept elsewhere.
+    /// Room for what the forward saves and the layer's level does not keep.
     pub(crate) saved: &'a mut [f32],
     /// Scratch of the layer.
     pub(crate) scratch: &'a mut [f32],

@@ -1,7 +1,9 @@
 //! Backward of one layer: MLP half, then attention half.
 
+use super::saved::{AttentionPart, MlpPart};
 use super::scratch::{Attention, Mlp};
-use super::{Block, Saved, Scratch, Tokens};
+use super::{Block, Level, Scratch, Tokens};
+use crate::carve::Carve;
 use mt_kernels::{attention, pointwise, rmsnorm, rope};
 
 /// Gradients of a layer's weights.
@@ -12,55 +14,65 @@ pub struct Gradients<'a> {
     pub add: bool,
 }
 
+/// What a layer's forward kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept<'a> {
+    /// How much it is.
+    pub level: Level,
+    /// The parts, as [`Saved::split_mut`](super::Saved::split_mut) cut them.
+    pub elements: &'a [f32],
+}
+
 impl Block<'_> {
-    /// Backward with what the forward saved. `dx` \[T,H] holds dy on entry, dx on return.
+    /// Backward with what the forward kept; computes the rest again in `memory`, which has room for it. `dx` \[T,H]
+    /// holds dy on entry, dx on return.
+    #[allow(clippy::too_many_arguments)]
     pub fn backward(
         &self,
         tokens: &Tokens<'_>,
         x: &[f32],
-        saved: &Saved<&[f32]>,
-        scratch: &mut Scratch<'_>,
-        gradients: &mut Gradients<'_>,
-        dx: &mut [f32],
-    ) {
-        let Block { cpu, dims, tensors, weights, .. } = *self;
-        let norm = &weights[tensors.post_norm.clone()];
-        rmsnorm::forward(cpu, saved.middle, norm, dims.eps, scratch.normed, scratch.rstd);
-        let product = Mlp::new(&dims, tokens.count(), scratch.shared).product;
-        pointwise::swiglu_forward(cpu, saved.gate, saved.up, product);
-        self.backward_halves(tokens, x, saved, scratch, gradients, dx);
-    }
-
-    /// Backward that computes what the forward would have saved: `memory` has room for it.
-    pub fn backward_recompute(
-        &self,
-        tokens: &Tokens<'_>,
-        x: &[f32],
+        kept: Kept<'_>,
         memory: &mut [f32],
         scratch: &mut Scratch<'_>,
         gradients: &mut Gradients<'_>,
         dx: &mut [f32],
     ) {
-        let mut saved = Saved::split_mut(&self.dims, tokens.count(), memory);
-        self.forward_to_product(tokens, x, &mut saved, scratch);
-        let saved = Saved::split(&self.dims, tokens.count(), memory);
-        self.backward_halves(tokens, x, &saved, scratch, gradients, dx);
-    }
-
-    fn backward_halves(
-        &self,
-        tokens: &Tokens<'_>,
-        x: &[f32],
-        saved: &Saved<&[f32]>,
-        scratch: &mut Scratch<'_>,
-        gradients: &mut Gradients<'_>,
-        dx: &mut [f32],
-    ) {
+        let (dims, count) = (&self.dims, tokens.count());
+        let (mut left, mut memory) = (kept.elements, Carve::new(memory));
+        let attention = match kept.level {
+            Level::Input => {
+                let mut part = AttentionPart::cut(dims, count, &mut memory);
+                self.attention_forward(tokens, x, &mut part, scratch);
+                part.shared()
+            }
+            Level::Attention | Level::All => AttentionPart::read(dims, count, &mut left),
+        };
+        let mlp = match kept.level {
+            Level::Input | Level::Attention => {
+                let mut part = MlpPart::cut(dims, count, &mut memory);
+                self.mlp_forward(tokens, x, attention.attended, &mut part, scratch);
+                part.shared()
+            }
+            Level::All => {
+                let part = MlpPart::read(dims, count, &mut left);
+                self.mlp_scratch(tokens, &part, scratch);
+                part
+            }
+        };
         if !gradients.add {
             self.clear_norms(gradients.elements);
         }
-        self.mlp_half(tokens, saved, scratch, gradients, dx);
-        self.attention_half(tokens, x, saved, scratch, gradients, dx);
+        self.mlp_half(tokens, &mlp, scratch, gradients, dx);
+        self.attention_half(tokens, x, &attention, scratch, gradients, dx);
+    }
+
+    /// What the MLP half's forward leaves in `scratch`, from what it saved.
+    fn mlp_scratch(&self, tokens: &Tokens<'_>, saved: &MlpPart<&[f32]>, scratch: &mut Scratch<'_>) {
+        let Block { cpu, dims, tensors, weights, .. } = *self;
+        let norm = &weights[tensors.post_norm.clone()];
+        rmsnorm::forward(cpu, saved.middle, norm, dims.eps, scratch.normed, scratch.rstd);
+        let product = Mlp::new(&dims, tokens.count(), scratch.shared).product;
+        pointwise::swiglu_forward(cpu, saved.gate, saved.up, product);
     }
 
     /// The norms' kernel always adds.
@@ -78,7 +90,7 @@ impl Block<'_> {
     fn mlp_half(
         &self,
         tokens: &Tokens<'_>,
-        saved: &Saved<&[f32]>,
+        saved: &MlpPart<&[f32]>,
         scratch: &mut Scratch<'_>,
         gradients: &mut Gradients<'_>,
         dx: &mut [f32],
@@ -102,7 +114,7 @@ impl Block<'_> {
         &self,
         tokens: &Tokens<'_>,
         x: &[f32],
-        saved: &Saved<&[f32]>,
+        saved: &AttentionPart<&[f32]>,
         scratch: &mut Scratch<'_>,
         gradients: &mut Gradients<'_>,
         dx: &mut [f32],

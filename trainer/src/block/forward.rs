@@ -1,5 +1,6 @@
 //! Forward of one layer: attention half, then MLP half.
 
+use super::saved::{AttentionPart, MlpPart};
 use super::scratch::Mlp;
 use super::{Block, Saved, Scratch, Tokens};
 use mt_kernels::{attention, pointwise, rmsnorm, rope};
@@ -14,22 +15,23 @@ impl Block<'_> {
         scratch: &mut Scratch<'_>,
         y: &mut [f32],
     ) {
-        self.forward_to_product(tokens, x, saved, scratch);
+        let Saved { attention, mlp } = saved;
+        self.attention_forward(tokens, x, attention, scratch);
+        self.mlp_forward(tokens, x, attention.attended, mlp, scratch);
         let product = Mlp::new(&self.dims, tokens.count(), scratch.shared).product;
         self.tensors.down.forward(self.cpu, self.weights, product, y);
-        pointwise::add(self.cpu, y, saved.middle);
+        pointwise::add(self.cpu, y, mlp.middle);
     }
 
-    /// The forward without its last product: all that the backward needs. Leaves the MLP half's normed input and the
-    /// product of the SwiGLU in `scratch`.
-    pub(super) fn forward_to_product(
+    /// The attention half without its output projection: all that the backward needs of it.
+    pub(super) fn attention_forward(
         &self,
         tokens: &Tokens<'_>,
         x: &[f32],
-        saved: &mut Saved<&mut [f32]>,
+        saved: &mut AttentionPart<&mut [f32]>,
         scratch: &mut Scratch<'_>,
     ) {
-        let Block { cpu, dims, tensors, weights, .. } = *self;
+        let Block { cpu, dims, .. } = *self;
         self.attention_inputs(tokens, x, saved, scratch);
         let shape = dims.attention(tokens.rows, tokens.seq);
         attention::forward(
@@ -43,9 +45,21 @@ impl Block<'_> {
             saved.attended,
             saved.lse,
         );
-        tensors.o.forward(cpu, weights, saved.attended, saved.middle);
-        pointwise::add(cpu, saved.middle, x);
+    }
 
+    /// From the attention's output to the product of the SwiGLU: all that the backward needs of the MLP half. Leaves
+    /// the half's normed input and the product in `scratch`.
+    pub(super) fn mlp_forward(
+        &self,
+        tokens: &Tokens<'_>,
+        x: &[f32],
+        attended: &[f32],
+        saved: &mut MlpPart<&mut [f32]>,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let Block { cpu, dims, tensors, weights, .. } = *self;
+        tensors.o.forward(cpu, weights, attended, saved.middle);
+        pointwise::add(cpu, saved.middle, x);
         let norm = &weights[tensors.post_norm.clone()];
         rmsnorm::forward(cpu, saved.middle, norm, dims.eps, scratch.normed, saved.middle_rstd);
         tensors.gate.forward(cpu, weights, scratch.normed, saved.gate);
@@ -59,7 +73,7 @@ impl Block<'_> {
         &self,
         tokens: &Tokens<'_>,
         x: &[f32],
-        saved: &mut Saved<&mut [f32]>,
+        saved: &mut AttentionPart<&mut [f32]>,
         scratch: &mut Scratch<'_>,
     ) {
         let Block { cpu, dims, tensors, weights, rope } = *self;

@@ -5,8 +5,9 @@
 //! through the offsets of the manifest; gradients lie in a slice of the same shape.
 //!
 //! Terms: T tokens of a micro-batch, H hidden size, Q = query heads * head dimension, K = key heads * head dimension,
-//! F MLP size. *Saved* is what the forward leaves behind for the backward; recomputing it gives the same bits, since
-//! the same kernels run on the same shapes. *Scratch* is overwritten by every call.
+//! F MLP size. *Saved* is what the forward leaves behind for the backward, and a *level* says how much of it is kept;
+//! computing the rest again gives the same bits, since the same kernels run on the same shapes. *Scratch* is overwritten
+//! by every call.
 
 mod backward;
 mod forward;
@@ -17,8 +18,8 @@ mod tensors;
 #[cfg(test)]
 mod tests;
 
-pub use backward::Gradients;
-pub use saved::Saved;
+pub use backward::{Gradients, Kept};
+pub use saved::{Level, Saved};
 pub use scratch::{Scratch, scratch_elements};
 pub use tensors::Tensors;
 

@@ -1,13 +1,32 @@
-//! What a layer's forward leaves for its backward, as one slice.
+//! What a layer's forward leaves for its backward, and how much of it is kept until then: its *level*.
 //!
-//! The normed inputs and the product of the SwiGLU are not kept: they cost one pass over memory to recompute.
+//! The parts lie in one order, the attention's before the MLP's, so that what a level keeps is a beginning of them; the
+//! backward computes the rest again. The normed inputs and the product of the SwiGLU are never kept: they cost one pass
+//! over memory to recompute.
 
 use super::Dims;
 use crate::carve::{Carve, padded};
 
-/// The parts, in this order; `S` is a size, a slice or a mutable slice.
+/// How much of what a forward leaves is kept, ascending.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Nothing but the layer's input, which is kept in any case: the backward computes all but the last product again.
+    Input,
+    /// The attention half up to its output, with the log-sum-exp: the backward computes the output projection, the norm
+    /// and the two products of the MLP half again.
+    Attention,
+    /// Everything.
+    All,
+}
+
+impl Level {
+    /// All of them, ascending.
+    pub const EACH: [Level; 3] = [Level::Input, Level::Attention, Level::All];
+}
+
+/// What the attention half leaves; `S` is a size, a slice or a mutable slice.
 #[derive(Clone, Copy, Debug)]
-pub struct Saved<S> {
+pub struct AttentionPart<S> {
     /// 1 / root mean square of the layer's input \[T].
     pub(super) input_rstd: S,
     /// Queries, normed and rotated \[T,Q].
@@ -28,7 +47,12 @@ pub struct Saved<S> {
     pub(super) attended: S,
     /// Log-sum-exp of the scores \[T, heads].
     pub(super) lse: S,
-    /// Input of the MLP half: x plus the attention's output \[T,H].
+}
+
+/// What the MLP half leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct MlpPart<S> {
+    /// Input of the MLP half: x plus the attention's projected output \[T,H].
     pub(super) middle: S,
     /// 1 / root mean square of `middle` \[T].
     pub(super) middle_rstd: S,
@@ -38,9 +62,16 @@ pub struct Saved<S> {
     pub(super) up: S,
 }
 
-impl<S> Saved<S> {
-    fn map<R>(self, mut f: impl FnMut(S) -> R) -> Saved<R> {
-        Saved {
+/// Both parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved<S> {
+    pub(super) attention: AttentionPart<S>,
+    pub(super) mlp: MlpPart<S>,
+}
+
+impl<S> AttentionPart<S> {
+    fn map<R>(self, mut f: impl FnMut(S) -> R) -> AttentionPart<R> {
+        AttentionPart {
             input_rstd: f(self.input_rstd),
             q: f(self.q),
             k: f(self.k),
@@ -51,19 +82,21 @@ impl<S> Saved<S> {
             k_rstd: f(self.k_rstd),
             attended: f(self.attended),
             lse: f(self.lse),
-            middle: f(self.middle),
-            middle_rstd: f(self.middle_rstd),
-            gate: f(self.gate),
-            up: f(self.up),
         }
     }
 }
 
-impl Saved<usize> {
-    fn sizes(dims: &Dims, tokens: usize) -> Saved<usize> {
+impl<S> MlpPart<S> {
+    fn map<R>(self, mut f: impl FnMut(S) -> R) -> MlpPart<R> {
+        MlpPart { middle: f(self.middle), middle_rstd: f(self.middle_rstd), gate: f(self.gate), up: f(self.up) }
+    }
+}
+
+impl AttentionPart<usize> {
+    fn sizes(dims: &Dims, tokens: usize) -> AttentionPart<usize> {
         let (query, key) = (dims.query(), dims.key());
         let normed = if dims.qk_norm { tokens } else { 0 };
-        Saved {
+        AttentionPart {
             input_rstd: tokens,
             q: tokens * query,
             k: tokens * key,
@@ -74,37 +107,96 @@ impl Saved<usize> {
             k_rstd: normed * dims.kv_heads,
             attended: tokens * query,
             lse: tokens * dims.heads,
-            middle: tokens * dims.hidden,
-            middle_rstd: tokens,
-            gate: tokens * dims.mlp,
-            up: tokens * dims.mlp,
         }
     }
+}
 
+impl MlpPart<usize> {
+    fn sizes(dims: &Dims, tokens: usize) -> MlpPart<usize> {
+        let (hidden, mlp) = (tokens * dims.hidden, tokens * dims.mlp);
+        MlpPart { middle: hidden, middle_rstd: tokens, gate: mlp, up: mlp }
+    }
+}
+
+impl Saved<usize> {
     /// Elements of all parts for T tokens.
     pub fn elements(dims: &Dims, tokens: usize) -> usize {
+        Saved::kept(dims, tokens, Level::All)
+    }
+
+    /// Elements of the parts that a level keeps.
+    pub fn kept(dims: &Dims, tokens: usize, level: Level) -> usize {
         let mut total = 0;
-        Saved::sizes(dims, tokens).map(|n| total += padded(n));
+        if level >= Level::Attention {
+            AttentionPart::sizes(dims, tokens).map(|n| total += padded(n));
+        }
+        if level == Level::All {
+            MlpPart::sizes(dims, tokens).map(|n| total += padded(n));
+        }
         total
+    }
+
+    /// Elements of the parts that a level does not keep.
+    pub fn rest(dims: &Dims, tokens: usize, level: Level) -> usize {
+        Saved::elements(dims, tokens) - Saved::kept(dims, tokens, level)
     }
 }
 
 impl<'a> Saved<&'a mut [f32]> {
-    /// The parts of a slice of at least [`Saved::elements`] elements.
-    pub fn split_mut(dims: &Dims, tokens: usize, slice: &'a mut [f32]) -> Saved<&'a mut [f32]> {
-        let mut carve = Carve::new(slice);
-        Saved::sizes(dims, tokens).map(|n| carve.take(n))
+    /// The parts that the level keeps from `kept`, which has at least [`Saved::kept`] elements, the others from `rest`,
+    /// which has at least [`Saved::rest`].
+    pub fn split_mut(
+        dims: &Dims,
+        tokens: usize,
+        level: Level,
+        kept: &'a mut [f32],
+        rest: &'a mut [f32],
+    ) -> Saved<&'a mut [f32]> {
+        let (mut kept, mut rest) = (Carve::new(kept), Carve::new(rest));
+        let attention = if level >= Level::Attention { &mut kept } else { &mut rest };
+        let attention = AttentionPart::cut(dims, tokens, attention);
+        let mlp = if level == Level::All { &mut kept } else { &mut rest };
+        Saved { attention, mlp: MlpPart::cut(dims, tokens, mlp) }
     }
 }
 
-impl<'a> Saved<&'a [f32]> {
-    /// The parts of a slice of at least [`Saved::elements`] elements.
-    pub fn split(dims: &Dims, tokens: usize, slice: &'a [f32]) -> Saved<&'a [f32]> {
-        let mut at = 0;
-        Saved::sizes(dims, tokens).map(|n| {
-            let part = &slice[at..at + n];
-            at += padded(n);
-            part
-        })
+impl<'a> AttentionPart<&'a mut [f32]> {
+    pub(super) fn cut(dims: &Dims, tokens: usize, from: &mut Carve<'a>) -> AttentionPart<&'a mut [f32]> {
+        AttentionPart::sizes(dims, tokens).map(|n| from.take(n))
+    }
+
+    pub(super) fn shared(self) -> AttentionPart<&'a [f32]> {
+        self.map(|part| &*part)
+    }
+}
+
+impl<'a> MlpPart<&'a mut [f32]> {
+    pub(super) fn cut(dims: &Dims, tokens: usize, from: &mut Carve<'a>) -> MlpPart<&'a mut [f32]> {
+        MlpPart::sizes(dims, tokens).map(|n| from.take(n))
+    }
+
+    pub(super) fn shared(self) -> MlpPart<&'a [f32]> {
+        self.map(|part| &*part)
+    }
+}
+
+/// The next `n` elements of what was kept.
+fn next<'a>(kept: &mut &'a [f32], n: usize) -> &'a [f32] {
+    let (part, rest) = kept.split_at(padded(n));
+    *kept = rest;
+    &part[..n]
+}
+
+impl<'a> AttentionPart<&'a [f32]> {
+    /// Takes the part from the front of what was kept.
+    pub(super) fn read(dims: &Dims, tokens: usize, kept: &mut &'a [f32]) -> AttentionPart<&'a [f32]> {
+        AttentionPart::sizes(dims, tokens).map(|n| next(kept, n))
+    }
+}
+
+impl<'a> MlpPart<&'a [f32]> {
+    /// Takes the part from the front of what was kept.
+    pub(super) fn read(dims: &Dims, tokens: usize, kept: &mut &'a [f32]) -> MlpPart<&'a [f32]> {
+        MlpPart::sizes(dims, tokens).map(|n| next(kept, n))
     }
 }

@@ -1,5 +1,5 @@
 //! The layer against an f64 reference: values, and gradients by central differences, for every option; and equal bits
-//! whether intermediates are kept or computed again.
+//! whatever of the intermediates is kept.
 
 mod reference;
 
@@ -78,7 +78,7 @@ struct Computed {
 }
 
 /// Forward and backward; the gradients are accumulated `times` times.
-fn compute(case: &Case, threads: usize, recompute: bool, times: usize) -> Computed {
+fn compute(case: &Case, threads: usize, level: Level, times: usize) -> Computed {
     let cpu = Cpu::new(threads).unwrap();
     let dims = Dims::new(&case.config);
     let tensors = Tensors::new(&case.config, &case.unit);
@@ -89,23 +89,21 @@ fn compute(case: &Case, threads: usize, recompute: bool, times: usize) -> Comput
     let tokens = Tokens { rows: ROWS, seq: SEQ, positions: &case.positions, first: &first };
     let block = Block { cpu: &cpu, dims, tensors: &tensors, weights: &case.weights, rope: &rope };
     // What is not written must not be read: NaN everywhere.
-    let mut memory = vec![f32::NAN; Saved::elements(&dims, count)];
+    let mut kept = vec![f32::NAN; Saved::kept(&dims, count, level)];
+    let mut memory = vec![f32::NAN; Saved::rest(&dims, count, level)];
     let mut scratch = vec![f32::NAN; scratch_elements(&dims, count)];
     let mut y = vec![f32::NAN; case.x.len()];
     let mut grads = vec![f32::NAN; case.unit.elements];
     let mut dx = Vec::new();
     for time in 0..times {
         let mut scratch = Scratch::new(&dims, count, &mut scratch);
-        block.forward(&tokens, &case.x, &mut Saved::split_mut(&dims, count, &mut memory), &mut scratch, &mut y);
+        let mut saved = Saved::split_mut(&dims, count, level, &mut kept, &mut memory);
+        block.forward(&tokens, &case.x, &mut saved, &mut scratch, &mut y);
         dx = case.dy.clone();
         let mut gradients = Gradients { elements: &mut grads, add: time > 0 };
-        if recompute {
-            memory.fill(f32::NAN);
-            block.backward_recompute(&tokens, &case.x, &mut memory, &mut scratch, &mut gradients, &mut dx);
-        } else {
-            let saved = Saved::split(&dims, count, &memory);
-            block.backward(&tokens, &case.x, &saved, &mut scratch, &mut gradients, &mut dx);
-        }
+        memory.fill(f32::NAN);
+        let kept = Kept { level, elements: &kept };
+        block.backward(&tokens, &case.x, kept, &mut memory, &mut scratch, &mut gradients, &mut dx);
     }
     Computed { y, dx, grads }
 }
@@ -145,7 +143,7 @@ fn forward_and_backward_match_the_reference() {
                 })
                 .collect()
         };
-        let computed = compute(&case, 1, false, 1);
+        let computed = compute(&case, 1, Level::All, 1);
         assert_close(&format!("{name}: y"), &computed.y, &reference.forward(&weights, &x), 1e-6);
         assert_close(&format!("{name}: dx"), &computed.dx, &slope(&x, &|x| loss(&weights, x)), 5e-6);
         let expected = slope(&weights, &|w| loss(w, &x));
@@ -162,8 +160,9 @@ fn forward_and_backward_match_the_reference() {
 fn bits_do_not_depend_on_what_is_kept_or_on_threads() {
     let bits = |x: &[f32]| x.iter().map(|a| a.to_bits()).collect::<Vec<_>>();
     for (name, case) in cases() {
-        let kept = compute(&case, 1, false, 2);
-        for other in [compute(&case, 1, true, 2), compute(&case, 2, false, 2)] {
+        let kept = compute(&case, 1, Level::All, 2);
+        let others = Level::EACH.map(|level| compute(&case, 1, level, 2));
+        for other in others.into_iter().chain([compute(&case, 2, Level::All, 2)]) {
             assert_eq!(bits(&kept.y), bits(&other.y), "{name}");
             assert_eq!(bits(&kept.dx), bits(&other.dx), "{name}");
             assert_eq!(bits(&kept.grads), bits(&other.grads), "{name}");
@@ -174,7 +173,7 @@ fn bits_do_not_depend_on_what_is_kept_or_on_threads() {
 #[test]
 fn gradients_accumulate() {
     for (name, case) in cases() {
-        let (once, twice) = (compute(&case, 1, false, 1), compute(&case, 1, false, 2));
+        let (once, twice) = (compute(&case, 1, Level::All, 1), compute(&case, 1, Level::All, 2));
         let doubled: Vec<f64> = once.grads.iter().map(|g| 2.0 * f64::from(*g)).collect();
         assert_close(name, &twice.grads, &doubled, 1e-6);
     }

@@ -8,8 +8,8 @@ use super::memory;
 use super::size;
 use crate::error::{Error, Part, Result};
 use crate::profile::Rates;
-use crate::settings::{Auto, Durability, Settings};
-use crate::step::{Options, Prepared, Shapes, prepare};
+use crate::settings::{Auto, Durability, Recompute, Settings};
+use crate::step::{Options, Prepared, Shapes, prepare, smaller};
 use std::path::{Path, PathBuf};
 
 /// For the engine's tables, rings and threads, which come after the base is measured.
@@ -143,9 +143,10 @@ impl Fit<'_> {
         match self.settings.durability {
             Durability::Full => self.durable(),
             Durability::None => {
-                let in_ram = self.prepare(false, 0);
+                let recompute = self.settings.recompute;
+                let in_ram = self.prepare(false, 0, recompute);
                 let (prepared, has_disk) = match in_ram {
-                    Err(Error::DoesNotFit { .. }) => (self.prepare(true, 0)?, true),
+                    Err(Error::DoesNotFit { .. }) => (self.prepare(true, 0, recompute)?, true),
                     other => (other?, false),
                 };
                 Ok(Fitted { prepared, has_disk, checkpoint_every: None })
@@ -159,21 +160,26 @@ impl Fit<'_> {
         let every = match self.settings.checkpoint_every {
             Auto::Value(every) => every,
             Auto::Auto => {
-                let planned = self.prepare(true, 1)?.prediction;
+                // What layers keep changes the interval little, and weighing it takes most of the planning.
+                let recompute = match self.settings.recompute {
+                    Recompute::Auto => Recompute::All,
+                    given => given,
+                };
+                let planned = self.prepare(true, 1, recompute)?.prediction;
                 let rate = self.rates.engine.disk_write_bytes_per_s;
                 cadence::checkpoint_every(planned.seconds, planned.disk.commit_bytes, rate)
             }
         };
-        let prepared = self.prepare(true, u32::try_from(every).unwrap_or(u32::MAX))?;
+        let prepared = self.prepare(true, u32::try_from(every).unwrap_or(u32::MAX), self.settings.recompute)?;
         Ok(Fitted { prepared, has_disk: true, checkpoint_every: Some(every) })
     }
 
-    fn prepare(&self, has_disk: bool, sweeps_per_commit: u32) -> Result<Prepared> {
+    /// The faster of the update schedules that are allowed.
+    fn prepare(&self, has_disk: bool, sweeps_per_commit: u32, recompute: Recompute) -> Result<Prepared> {
         let settings = self.settings;
-        let options = Options {
-            recompute: settings.recompute,
-            // An update that comes before the whole gradient is known to be finite needs a commit to go back to.
-            fused_backward: settings.max_grad_norm.is_none() && settings.durability == Durability::Full,
+        let mut options = Options {
+            recompute,
+            fused_backward: false,
             durable: settings.durability == Durability::Full,
             has_disk,
             page_elements: settings.page.value().map(|elements| elements as usize),
@@ -184,7 +190,22 @@ impl Fit<'_> {
             budget_bytes: Some(self.ram.budget.saturating_sub(self.ram.base)),
             disk_bytes: self.disk.budget,
         };
-        prepare(&self.model.config, &self.model.manifest, self.shapes, &options)
+        let Model { config, manifest, .. } = self.model;
+        let in_forward = prepare(config, manifest, self.shapes, &options);
+        // An update in backward comes before the global norm is known, and before the whole gradient is known to be
+        // finite: it needs a commit to go back to.
+        if settings.max_grad_norm.is_some() || settings.durability != Durability::Full {
+            return in_forward;
+        }
+        options.fused_backward = true;
+        match (in_forward, prepare(config, manifest, self.shapes, &options)) {
+            (Ok(forward), Ok(backward)) => {
+                let is_faster = backward.prediction.seconds < forward.prediction.seconds;
+                Ok(if is_faster { backward } else { forward })
+            }
+            (Ok(fits), Err(_)) | (Err(_), Ok(fits)) => Ok(fits),
+            (Err(one), Err(other)) => Err(smaller(Some(one), other)),
+        }
     }
 
     /// The nearest budgets that fit, where these do not.

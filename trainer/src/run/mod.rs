@@ -38,7 +38,8 @@ pub use metrics::StepRecord;
 pub use note::Note;
 pub use observer::{Ending, Event, Observer, Planned, RamParts, Summary};
 pub use plan::{
-    Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores, wanted, wanted_by_run,
+    KeptCounts, Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores, wanted,
+    wanted_by_run,
 };
 pub use resume::{Changes, Resumed, resume};
 pub use start::Process;

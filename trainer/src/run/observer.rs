@@ -75,7 +75,7 @@ pub struct Planned {
     pub total_steps: u64,
     /// Steps between commits; None: no commits.
     pub checkpoint_every: Option<u64>,
-    /// Whether layers are computed again in backward.
+    /// Whether some layer is computed again in backward.
     pub recompute: bool,
     /// CPU threads.
     pub threads: u64,

@@ -9,13 +9,15 @@ use super::command_line::CommandLine;
 use super::folder;
 use super::inputs::{self, Model, shapes};
 use super::observer::RamParts;
+use crate::block::Level;
 use crate::data::{Data, DataOptions, DataReport};
 use crate::error::{Error, Result};
 use crate::model::shapes::NamedShape;
 use crate::model::{Manifest, ModelConfig};
 use crate::profile::probe::Wanted;
 use crate::profile::{MachineProfile, Rates};
-use crate::settings::{Recompute, Settings};
+use crate::schedule::Kept;
+use crate::settings::Settings;
 use crate::step::PhaseTime;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -66,8 +68,10 @@ pub struct Report {
     pub seq_len: u64,
     /// CPU threads.
     pub threads: u64,
-    /// Layers are computed again in backward.
+    /// Some layer is computed again in backward.
     pub recompute: bool,
+    /// What is kept for backward.
+    pub kept: KeptCounts,
     /// Updates run in backward, else in the next step's forward.
     pub update_in_backward: bool,
     /// Steps between commits; none: no commits.
@@ -86,6 +90,26 @@ pub struct Report {
     pub more: Vec<More>,
     /// The same on another machine.
     pub what_if: Vec<WhatIf>,
+}
+
+/// What is kept between forward and backward.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct KeptCounts {
+    /// Layers that keep all that the backward needs.
+    pub all: usize,
+    /// Layers that keep the attention half, and compute the MLP half again.
+    pub attention: usize,
+    /// Layers that keep their input alone.
+    pub input: usize,
+    /// The head keeps its logits.
+    pub logits: bool,
+}
+
+impl KeptCounts {
+    fn of(kept: &Kept) -> KeptCounts {
+        let [input, attention, all] = Level::EACH.map(|level| kept.count(level));
+        KeptCounts { all, attention, input, logits: kept.logits }
+    }
 }
 
 /// Budgets and needs, in bytes.
@@ -284,7 +308,8 @@ impl Paper<'_> {
             micro_batch: self.fit.micro_batch,
             seq_len: settings.seq_len,
             threads: settings.threads,
-            recompute: prepared.recompute == Recompute::All,
+            recompute: prepared.kept().recomputes(),
+            kept: KeptCounts::of(prepared.kept()),
             update_in_backward: prepared.update_only.is_none(),
             checkpoint_every: self.fitted.checkpoint_every,
             limits: self.limits(),

@@ -15,7 +15,7 @@ use crate::error::{Error, Part, Result};
 use crate::layout::Layout;
 use crate::model::Manifest;
 use crate::profile::{MachineProfile, Rates};
-use crate::settings::{Durability, Recompute, Settings, Warmup};
+use crate::settings::{Durability, Settings, Warmup};
 use crate::step::{Hyper, Trainer};
 use mt_engine::plan::Residency;
 use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError, record_bytes};
@@ -358,7 +358,7 @@ impl Start<'_> {
             first_step: self.committed.unwrap_or(0),
             total_steps: inputs.total_steps,
             checkpoint_every: fitted.checkpoint_every,
-            recompute: fitted.prepared.recompute == Recompute::All,
+            recompute: fitted.prepared.kept().recomputes(),
             threads: settings.threads,
             ram,
             prediction: fitted.prepared.prediction.clone(),

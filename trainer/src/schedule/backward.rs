@@ -60,11 +60,11 @@ impl Writer<'_> {
             let mode = if tile == 0 { Mode::Write } else { Mode::Update };
             let activations = self.it.activations;
             let mut accesses = vec![(activations.normed(micro), Mode::Read), (activations.gradient(micro), mode)];
-            if self.it.keep_logits {
+            if self.it.kept.logits {
                 accesses.push((activations.logits(tile, micro), Mode::Update));
             }
             let rows = self.it.tiles.range(tile).len();
-            let seconds = self.cost.tile_backward(self.tokens(micro), rows, self.it.keep_logits);
+            let seconds = self.cost.tile_backward(self.tokens(micro), rows, self.it.kept.logits);
             self.push(Operation::TileBackward { tile, micro }, accesses, seconds);
         }
         self.push(Operation::TileGradient { tile }, Vec::new(), self.left_over());
@@ -79,12 +79,11 @@ impl Writer<'_> {
             let activations = self.it.activations;
             let mut accesses =
                 vec![(activations.boundary(layer, micro), Mode::Read), (activations.gradient(micro), Mode::Update)];
-            if self.it.keep_layers {
-                accesses.push((activations.saved(layer, micro), Mode::Read));
-            }
+            let level = self.it.kept.layers[layer];
+            accesses.extend(activations.saved(layer, micro, level).map(|run| (run, Mode::Read)));
             let (rows, window) = (self.it.micro_rows[micro], self.it.config.windows[layer]);
-            let seconds = self.cost.layer_backward(rows, window, self.it.keep_layers);
-            self.push(Operation::LayerBackward { layer, micro }, accesses, seconds);
+            let seconds = self.cost.layer_backward(rows, window, level);
+            self.push(Operation::LayerBackward { layer, micro, level }, accesses, seconds);
         }
         let seconds = self.cost.sum_squares(self.it.manifest.units[unit].elements);
         self.push(Operation::LayerGradient { unit }, Vec::new(), seconds);

@@ -4,7 +4,7 @@
 //! What it leaves out: what waits for a lease, and what transfers take from the cores. The engine's simulation adds
 //! both.
 
-use crate::block::Dims;
+use crate::block::{Dims, Level};
 use crate::profile::{Product, Rates};
 use mt_kernels::norm2::LEAF;
 
@@ -92,40 +92,54 @@ impl<'a> Cost<'a> {
         share * self.pass(tokens * self.dims.hidden, self.rates.compute.add_elements_per_s)
     }
 
-    /// The part of the forward that the backward needs too.
-    fn forward_to_product(&self, rows: usize, window: Option<usize>) -> f64 {
-        let Dims { hidden, mlp, qk_norm, .. } = self.dims;
+    /// The attention half without its output projection.
+    fn attention_forward(&self, rows: usize, window: Option<usize>) -> f64 {
+        let Dims { hidden, qk_norm, .. } = self.dims;
         let (query, key, tokens) = (self.dims.query(), self.dims.key(), rows * self.seq);
         let heads = if qk_norm { self.norm(tokens * (query + key)) } else { 0.0 };
-        2.0 * self.norm(tokens * hidden)
+        self.norm(tokens * hidden)
             + heads
             + self.forward(tokens, hidden, query)
             + 2.0 * self.forward(tokens, hidden, key)
             + self.rope(tokens)
             + self.attention(rows, window).0
-            + self.forward(tokens, query, hidden)
+    }
+
+    /// From the attention's output to the product of the SwiGLU.
+    fn mlp_forward(&self, tokens: usize) -> f64 {
+        let Dims { hidden, mlp, .. } = self.dims;
+        self.forward(tokens, self.dims.query(), hidden)
             + self.pass(tokens * hidden, self.rates.compute.add_elements_per_s)
+            + self.norm(tokens * hidden)
             + 2.0 * self.forward(tokens, hidden, mlp)
-            + self.pass(tokens * mlp, self.rates.compute.swiglu_forward_elements_per_s)
+            + self.swiglu(tokens)
+    }
+
+    fn swiglu(&self, tokens: usize) -> f64 {
+        self.pass(tokens * self.dims.mlp, self.rates.compute.swiglu_forward_elements_per_s)
+    }
+
+    /// What a layer's backward computes again at a level.
+    pub(super) fn again(&self, rows: usize, window: Option<usize>, level: Level) -> f64 {
+        let tokens = rows * self.seq;
+        match level {
+            Level::Input => self.attention_forward(rows, window) + self.mlp_forward(tokens),
+            Level::Attention => self.mlp_forward(tokens),
+            Level::All => self.norm(tokens * self.dims.hidden) + self.swiglu(tokens),
+        }
     }
 
     pub(super) fn layer_forward(&self, rows: usize, window: Option<usize>) -> f64 {
         let tokens = rows * self.seq;
-        self.forward_to_product(rows, window)
+        self.attention_forward(rows, window)
+            + self.mlp_forward(tokens)
             + self.forward(tokens, self.dims.mlp, self.dims.hidden)
             + self.pass(tokens * self.dims.hidden, self.rates.compute.add_elements_per_s)
     }
 
-    /// With what the forward kept, or computing it again.
-    pub(super) fn layer_backward(&self, rows: usize, window: Option<usize>, kept: bool) -> f64 {
+    pub(super) fn layer_backward(&self, rows: usize, window: Option<usize>, level: Level) -> f64 {
         let Dims { hidden, mlp, qk_norm, .. } = self.dims;
         let (query, key, tokens) = (self.dims.query(), self.dims.key(), rows * self.seq);
-        let again = match kept {
-            true => {
-                self.norm(tokens * hidden) + self.pass(tokens * mlp, self.rates.compute.swiglu_forward_elements_per_s)
-            }
-            false => self.forward_to_product(rows, window),
-        };
         let heads = if qk_norm { self.norm_backward(tokens * (query + key)) } else { 0.0 };
         let mlp_half = self.backward(tokens, mlp, hidden)
             + self.pass(tokens * mlp, self.rates.compute.swiglu_backward_elements_per_s)
@@ -139,7 +153,7 @@ impl<'a> Cost<'a> {
             + self.backward(tokens, hidden, query)
             + 2.0 * self.backward(tokens, hidden, key)
             + self.norm_backward(tokens * hidden);
-        again + mlp_half + attention_half
+        self.again(rows, window, level) + mlp_half + attention_half
     }
 
     pub(super) fn final_norm(&self, tokens: usize) -> f64 {
@@ -151,15 +165,19 @@ impl<'a> Cost<'a> {
         self.copy(elements) + self.norm_backward(elements)
     }
 
-    /// Logits of a tile of `rows` vocabulary rows, taken into the running log-sum-exp.
-    pub(super) fn tile_forward(&self, tokens: usize, rows: usize) -> f64 {
+    /// Logits of a tile of `rows` vocabulary rows.
+    pub(super) fn logits(&self, tokens: usize, rows: usize) -> f64 {
         self.forward(tokens, self.dims.hidden, rows)
-            + self.pass(tokens * rows, self.rates.compute.loss_forward_elements_per_s)
+    }
+
+    /// Logits of a tile, taken into the running log-sum-exp.
+    pub(super) fn tile_forward(&self, tokens: usize, rows: usize) -> f64 {
+        self.logits(tokens, rows) + self.pass(tokens * rows, self.rates.compute.loss_forward_elements_per_s)
     }
 
     /// Gradients of a tile, its logits kept or computed again.
     pub(super) fn tile_backward(&self, tokens: usize, rows: usize, kept: bool) -> f64 {
-        let again = if kept { 0.0 } else { self.forward(tokens, self.dims.hidden, rows) };
+        let again = if kept { 0.0 } else { self.logits(tokens, rows) };
         again
             + self.pass(tokens * rows, self.rates.compute.loss_backward_elements_per_s)
             + self.backward(tokens, self.dims.hidden, rows)

@@ -36,11 +36,10 @@ impl Writer<'_> {
             (activations.boundary(layer, micro), Mode::Read),
             (activations.boundary(layer + 1, micro), Mode::Write),
         ];
-        if self.it.keep_layers {
-            accesses.push((activations.saved(layer, micro), Mode::Write));
-        }
+        let level = self.it.kept.layers[layer];
+        accesses.extend(activations.saved(layer, micro, level).map(|run| (run, Mode::Write)));
         let seconds = self.cost.layer_forward(self.it.micro_rows[micro], self.it.config.windows[layer]);
-        self.push(Operation::LayerForward { layer, micro }, accesses, seconds);
+        self.push(Operation::LayerForward { layer, micro, level }, accesses, seconds);
     }
 
     /// The share of the embedding that a chunk holds.
@@ -82,7 +81,7 @@ impl Writer<'_> {
     fn tile_forward(&mut self, tile: usize) {
         for micro in self.micros() {
             let mut accesses = vec![(self.it.activations.normed(micro), Mode::Read)];
-            if self.it.keep_logits {
+            if self.it.kept.logits {
                 accesses.push((self.it.activations.logits(tile, micro), Mode::Write));
             }
             let rows = self.it.tiles.range(tile).len();

@@ -1,5 +1,7 @@
 //! The operations of a program.
 
+use crate::block::Level;
+
 /// Where joined weights go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sink {
@@ -56,12 +58,14 @@ pub enum Operation {
         /// Micro-batch.
         micro: usize,
     },
-    /// Forward: input of the layer R, its output W; if intermediates are kept, they W.
+    /// Forward: input of the layer R, its output W; if the level keeps intermediates, they W.
     LayerForward {
         /// Layer.
         layer: usize,
         /// Micro-batch.
         micro: usize,
+        /// What is kept.
+        level: Level,
     },
     /// The final norm: output of the last layer R, its norm W.
     FinalNorm {
@@ -105,13 +109,15 @@ pub enum Operation {
     },
     /// The final norm's gradient is complete: its share of the global norm.
     NormGradient,
-    /// Backward: input of the layer R; gradient of its output U, becomes that of its input; if intermediates are kept,
-    /// they R.
+    /// Backward: input of the layer R; gradient of its output U, becomes that of its input; if the level keeps
+    /// intermediates, they R.
     LayerBackward {
         /// Layer.
         layer: usize,
         /// Micro-batch.
         micro: usize,
+        /// What is kept.
+        level: Level,
     },
     /// The layer's gradients are complete: their share of the global norm.
     LayerGradient {

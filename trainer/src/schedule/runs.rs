@@ -5,7 +5,7 @@
 //! have room for what is kept whether it is kept or not, so that a store does not depend on that choice; runs that no
 //! schedule touches cost nothing. `dact` holds the gradient that passes down, one run a micro-batch.
 
-use crate::block::{Dims, Saved};
+use crate::block::{Dims, Level, Saved};
 use crate::head::Tiles;
 use mt_engine::{Kind, RegionId, RegionSpec, Run};
 
@@ -55,6 +55,8 @@ pub struct Activations {
     page_bytes: u32,
     boundaries: Rows,
     saved: Rows,
+    /// Pages of each micro-batch's run at each level.
+    kept: Vec<[u32; Level::EACH.len()]>,
     logits: Rows,
     gradients: Rows,
     layers: usize,
@@ -68,14 +70,17 @@ impl Activations {
         // Small enough that a boundary wastes little, large enough that a run has few pages.
         let page_bytes = (largest / 8 + 1).next_power_of_two() / 2;
         let page_bytes = page_bytes.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
-        let saved = |t: &usize| Saved::elements(dims, *t) * size_of::<f32>();
+        let kept = |t: usize, level| Saved::kept(dims, t, level) * size_of::<f32>();
+        let pages = |bytes: usize| u32::try_from(bytes.div_ceil(page_bytes)).expect("a run has fewer than 2^32 pages");
+        let saved = |t: &usize| kept(*t, Level::All);
+        let kept = tokens.iter().map(|&t| Level::EACH.map(|level| pages(kept(t, level)))).collect();
         let logits = |t: &usize| t * tiles.rows * size_of::<f32>();
         let boundaries = Rows::new(0, page_bytes, tokens.iter().map(boundary), layers + 2);
         let saved = Rows::new(boundaries.end(), page_bytes, tokens.iter().map(saved), layers);
         let logits = Rows::new(saved.end(), page_bytes, tokens.iter().map(logits), tiles.count);
         let gradients = Rows::new(0, page_bytes, tokens.iter().map(boundary), 1);
         let (act, dact) = (RegionId(first_region), RegionId(first_region + 1));
-        Activations { act, dact, page_bytes: page_bytes as u32, boundaries, saved, logits, gradients, layers }
+        Activations { act, dact, page_bytes: page_bytes as u32, boundaries, saved, kept, logits, gradients, layers }
     }
 
     /// Input of a layer; output of the last layer for `layer` = number of layers.
@@ -88,9 +93,15 @@ impl Activations {
         self.boundaries.run(self.act, self.layers + 1, micro)
     }
 
-    /// What a layer's forward keeps.
-    pub fn saved(&self, layer: usize, micro: usize) -> Run {
-        self.saved.run(self.act, layer, micro)
+    /// What a layer's forward keeps at a level, if that is anything: the beginning of the room that there is for it.
+    pub fn saved(&self, layer: usize, micro: usize, level: Level) -> Option<Run> {
+        let count = self.kept[micro][level as usize];
+        (count > 0).then(|| Run { count, ..self.saved.run(self.act, layer, micro) })
+    }
+
+    /// Bytes of a run.
+    pub fn bytes(&self, run: Run) -> u64 {
+        u64::from(self.page_bytes) * u64::from(run.count)
     }
 
     /// Logits of a vocabulary tile.

@@ -1,8 +1,8 @@
 //! Programs: the rules that the executor and the planner rely on, over tied and untied models, one and more
-//! micro-batches, chunks smaller and larger than tensors, and both update schedules.
+//! micro-batches, chunks smaller and larger than tensors, several levels, and both update schedules.
 
 use super::*;
-use crate::block::Dims;
+use crate::block::{Dims, Level};
 use crate::head::Tiles;
 use crate::layout::{GRAD, HI, Layout};
 use crate::model::{Manifest, ModelConfig};
@@ -18,7 +18,7 @@ struct Case {
     activations: Activations,
     tiles: Tiles,
     micro_rows: Vec<usize>,
-    keep: bool,
+    kept: Kept,
     fused_backward: bool,
     rates: Rates,
 }
@@ -26,7 +26,7 @@ struct Case {
 const SEQ: usize = 16;
 
 impl Case {
-    fn new(tied: bool, hidden: usize, chunk: usize, micro_rows: &[usize], keep: bool, fused_backward: bool) -> Case {
+    fn new(tied: bool, hidden: usize, chunk: usize, micro_rows: &[usize], kept: Kept, fused_backward: bool) -> Case {
         let text = format!(
             r#"{{"model_type": "llama", "vocab_size": 300, "hidden_size": {hidden}, "num_hidden_layers": 2,
             "num_attention_heads": 4, "head_dim": 8, "intermediate_size": 48, "tie_word_embeddings": {tied}}}"#
@@ -38,7 +38,7 @@ impl Case {
         let tokens: Vec<usize> = micro_rows.iter().map(|rows| rows * SEQ).collect();
         let activations = Activations::new(5, &Dims::new(&config), 2, &tiles, &tokens);
         let (micro_rows, rates) = (micro_rows.to_vec(), Rates::default());
-        Case { config, manifest, layout, activations, tiles, micro_rows, keep, fused_backward, rates }
+        Case { config, manifest, layout, activations, tiles, micro_rows, kept, fused_backward, rates }
     }
 
     fn description(&self) -> Description<'_> {
@@ -50,8 +50,7 @@ impl Case {
             tiles: &self.tiles,
             micro_rows: &self.micro_rows,
             seq: SEQ,
-            keep_layers: self.keep,
-            keep_logits: self.keep,
+            kept: &self.kept,
             fused_backward: self.fused_backward,
             rates: &self.rates,
         }
@@ -64,9 +63,10 @@ fn cases() -> Vec<Case> {
         // A hidden size beyond a page: the final norm then spans chunks.
         for (hidden, chunk) in [(32, 2_048), (32, 4_096), (32, 1 << 20), (2_560, 2_048)] {
             for micro_rows in [&[2][..], &[2, 2, 1]] {
-                for keep in [false, true] {
+                for levels in [[Level::Input; 2], [Level::All; 2], [Level::Attention, Level::Input]] {
                     for fused_backward in [false, true] {
-                        cases.push(Case::new(tied, hidden, chunk, micro_rows, keep, fused_backward));
+                        let kept = Kept { layers: levels.to_vec(), logits: levels[1] == Level::All };
+                        cases.push(Case::new(tied, hidden, chunk, micro_rows, kept, fused_backward));
                     }
                 }
             }

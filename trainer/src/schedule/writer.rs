@@ -1,7 +1,7 @@
 //! What all programs are written from, and the small ones.
 
 use super::cost::Cost;
-use super::{Activations, Instruction, Operation, Program, Sink};
+use super::{Activations, Instruction, Kept, Operation, Program, Sink};
 use crate::block::Dims;
 use crate::head::Tiles;
 use crate::layout::{Chunk, GRAD, HI, LO, Layout, M, V};
@@ -26,10 +26,8 @@ pub struct Description<'a> {
     pub micro_rows: &'a [usize],
     /// Tokens of a row.
     pub seq: usize,
-    /// Layers keep their intermediates.
-    pub keep_layers: bool,
-    /// The head keeps its logits.
-    pub keep_logits: bool,
+    /// What is kept between forward and backward.
+    pub kept: &'a Kept,
     /// Updates run in backward.
     pub fused_backward: bool,
     /// What times are estimated with.

@@ -75,7 +75,7 @@ impl<'e> Executor<'e> {
             Operation::Update { unit, chunk, into } => self.update(unit, chunk, into, leases),
             Operation::Join { unit, chunk, into } => self.join(unit, chunk, into, leases),
             Operation::Gather { chunk, micro } => self.gather(chunk, micro, leases),
-            Operation::LayerForward { layer, micro } => self.layer_forward(layer, micro, leases),
+            Operation::LayerForward { layer, micro, level } => self.layer_forward(layer, micro, level, leases),
             Operation::FinalNorm { micro } => self.final_norm(micro, leases),
             Operation::TileForward { tile, micro } => self.tile_forward(tile, micro, leases),
             Operation::DropTile { tile } => {
@@ -97,7 +97,7 @@ impl<'e> Executor<'e> {
                 self.norm_gradient();
                 Ok(())
             }
-            Operation::LayerBackward { layer, micro } => self.layer_backward(layer, micro, leases),
+            Operation::LayerBackward { layer, micro, level } => self.layer_backward(layer, micro, level, leases),
             Operation::LayerGradient { unit } => self.layer_gradient(unit),
             Operation::ChunkBegin { chunk } => self.chunk_begin(chunk, leases),
             Operation::Scatter { chunk, micro } => self.scatter(chunk, micro, leases),

@@ -2,13 +2,13 @@
 
 use super::phase::{self, PhaseTime};
 use super::{Options, Shapes};
-use crate::block::{Dims, Saved};
+use crate::block::Dims;
 use crate::error::{Error, Part, Result};
 use crate::head::Tiles;
 use crate::layout::Layout;
 use crate::memory::workspace_bytes;
 use crate::model::{Manifest, ModelConfig};
-use crate::schedule::{Activations, Description, Program, Writer};
+use crate::schedule::{Activations, Description, Kept, Program, Writer};
 use crate::settings::Recompute;
 use mt_engine::plan::{Interval, Place, Shape, plan, timeline};
 use mt_engine::{
@@ -44,8 +44,6 @@ pub struct Prepared {
     pub prediction: Prediction,
     /// Expected cost of a pending update alone.
     pub update_prediction: Option<Prediction>,
-    /// What a layer keeps for its backward: `All` or `None`.
-    pub recompute: Recompute,
     /// Bytes of the engine's arena.
     pub arena_bytes: u64,
     /// Bytes of everything that a step allocates beside the arena.
@@ -73,8 +71,7 @@ pub struct Residence {
 pub(super) struct Scheme {
     pub(super) activations: Activations,
     pub(super) tiles: Tiles,
-    pub(super) keep_layers: bool,
-    pub(super) keep_logits: bool,
+    pub(super) kept: Kept,
     pub(super) options: Options,
 }
 
@@ -94,8 +91,7 @@ impl Scheme {
             tiles: &self.tiles,
             micro_rows: &shapes.micro_rows,
             seq: shapes.seq,
-            keep_layers: self.keep_layers,
-            keep_logits: self.keep_logits,
+            kept: &self.kept,
             fused_backward: self.options.fused_backward,
             rates: &self.options.rates,
         }
@@ -103,6 +99,11 @@ impl Scheme {
 }
 
 impl Prepared {
+    /// What is kept between forward and backward.
+    pub fn kept(&self) -> &Kept {
+        &self.scheme.kept
+    }
+
     /// The placement that every sweep over the store keeps.
     pub fn residency(&self) -> &Residency {
         &self.steady.exit
@@ -176,8 +177,8 @@ impl Prepared {
     }
 }
 
-/// Chooses layout and plan: chunk sizes from the largest (1 Mi elements, more for large models) down to a page, as long
-/// as smaller ones are faster.
+/// Chooses layout, levels and plan: chunk sizes from the largest (1 Mi elements, more for large models) down to a page,
+/// as long as smaller ones are faster; then the levels that are fastest in chunks of that size.
 ///
 /// # Errors
 /// `DoesNotFit` with the bytes that the smallest way of working needs; `Input` for shapes or options that contradict
@@ -186,15 +187,9 @@ pub fn prepare(config: &ModelConfig, manifest: &Manifest, shapes: &Shapes, optio
     check(shapes, options)?;
     let inputs = Inputs { config, manifest, shapes, options };
     match options.recompute {
-        Recompute::All | Recompute::None => inputs.best(options.recompute),
-        Recompute::Auto => {
-            let all = inputs.best(Recompute::All)?;
-            let traffic = |p: &Prepared| p.prediction.disk.read_bytes + p.prediction.disk.write_bytes;
-            Ok(match inputs.best(Recompute::None) {
-                Ok(none) if traffic(&none) <= traffic(&all) => none,
-                _ => all,
-            })
-        }
+        Recompute::All => inputs.best(&inputs.nothing()),
+        Recompute::None => inputs.best(&inputs.everything()),
+        Recompute::Auto => Ok(inputs.with_levels(inputs.best(&inputs.nothing())?)),
     }
 }
 
@@ -223,14 +218,15 @@ pub(super) struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    fn best(&self, recompute: Recompute) -> Result<Prepared> {
+    /// The best chunks where this is kept.
+    fn best(&self, kept: &Kept) -> Result<Prepared> {
         let mut best: Option<Prepared> = None;
         let mut least: Option<Error> = None;
         let mut chunk = largest_chunk(self.manifest);
         loop {
             let layout = Layout::new(self.manifest, self.options.page_elements, chunk);
             let page = layout.page_elements;
-            match self.with_layout(layout, recompute) {
+            match self.with_layout(layout, kept.clone()) {
                 Ok(found) if best.as_ref().is_none_or(|b| found.prediction.seconds < GAIN * b.prediction.seconds) => {
                     best = Some(found);
                 }
@@ -246,27 +242,16 @@ impl Inputs<'_> {
         best.ok_or_else(|| least.expect("without a plan there is a refusal"))
     }
 
-    /// The best plan with this layout.
-    pub(super) fn with_layout(&self, layout: Layout, recompute: Recompute) -> Result<Prepared> {
+    /// The plan with this layout that keeps this.
+    pub(super) fn with_layout(&self, layout: Layout, kept: Kept) -> Result<Prepared> {
         let Inputs { config, manifest, shapes, options } = *self;
         let dims = Dims::new(config);
         let tiles = Tiles::new(config.vocab, config.hidden);
-        let mut regions = layout.regions(options.durable, !options.fused_backward);
-        if options.fused_backward && config.tied {
-            // The head's part of the embedding's gradient waits there: unit 0, so its pages line up.
-            let page_bytes = (layout.page_elements * size_of::<f32>()) as u32;
-            let pages = layout.first_page[1];
-            regions.push(RegionSpec { name: "grad".to_owned(), page_bytes, pages, kind: Kind::Scratch });
-        }
+        let mut regions = layout.regions(options.durable);
         let tokens: Vec<usize> = shapes.micro_rows.iter().map(|rows| rows * shapes.seq).collect();
         let activations = Activations::new(regions.len() as u32, &dims, config.layers, &tiles, &tokens);
         regions.extend(activations.regions());
-        let most = tokens.iter().copied().max().unwrap_or(0);
-        // Logits are kept where layers keep their intermediates and the logits are no larger than all of those.
-        let keep_logits =
-            recompute == Recompute::None && most * config.vocab <= config.layers * Saved::elements(&dims, most);
-        let keep_layers = recompute == Recompute::None;
-        let scheme = Scheme { activations, tiles, keep_layers, keep_logits, options: options.clone() };
+        let scheme = Scheme { activations, tiles, kept, options: options.clone() };
         let description = scheme.describe(config, manifest, shapes, &layout);
         let steady_program = Writer::steady(description);
         let update_program = (!options.fused_backward).then(|| Writer::update_only(description));
@@ -280,7 +265,6 @@ impl Inputs<'_> {
             update_only: update_only.map(Arc::new),
             prediction: planned.prediction,
             update_prediction,
-            recompute,
             arena_bytes: planned.arena_bytes,
             workspace_bytes,
             scheme,
@@ -387,8 +371,8 @@ fn does_not_fit(need_bytes: u64, have_bytes: u64) -> Error {
     Error::DoesNotFit { part: Part::Ram, what, need_bytes, have_bytes, hint: None }
 }
 
-/// The refusal that asks for less. Where one way of working fits RAM, the disk is what is missing.
-fn smaller(known: Option<Error>, found: Error) -> Error {
+/// The refusal that asks for less, of two ways of working. Where one way of working fits RAM, the disk is what is missing.
+pub(crate) fn smaller(known: Option<Error>, found: Error) -> Error {
     let need = |error: &Error| match error {
         Error::DoesNotFit { part: Part::Disk, need_bytes, .. } => (0, *need_bytes),
         Error::DoesNotFit { need_bytes, .. } => (1, *need_bytes),

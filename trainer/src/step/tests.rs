@@ -4,9 +4,11 @@
 use super::prepare::Inputs;
 use super::*;
 use crate::batch::{Batch, MicroBatch, NO_TARGET};
+use crate::block::Level;
 use crate::error::Error;
 use crate::layout::{HI, LO, Layout};
 use crate::model::{Manifest, ModelConfig};
+use crate::schedule::Kept;
 use mt_engine::{Config, Engine, Mode, Schedule};
 use mt_kernels::{Cpu, split};
 use rand_chacha::ChaCha8Rng;
@@ -61,12 +63,18 @@ fn trainer(tied: bool, rows: &[usize], options: &Options, hyper: Hyper) -> Train
 
 /// As [`trainer`], with chunks of the given elements.
 fn chunked(tied: bool, rows: &[usize], options: &Options, hyper: Hyper, chunk: usize) -> Trainer {
+    let level = if options.recompute == Recompute::None { Level::All } else { Level::Input };
+    keeping(tied, rows, options, hyper, chunk, Kept::uniform(2, level, false))
+}
+
+/// As [`chunked`], with what is kept for backward.
+fn keeping(tied: bool, rows: &[usize], options: &Options, hyper: Hyper, chunk: usize, kept: Kept) -> Trainer {
     let config = config(tied);
     let manifest = Manifest::new(&config);
     let shapes = Shapes { rows_per_micro: rows[0], micro_rows: rows.to_vec(), seq: SEQ };
     let inputs = Inputs { config: &config, manifest: &manifest, shapes: &shapes, options };
     let layout = Layout::new(&manifest, options.page_elements, chunk);
-    let prepared = inputs.with_layout(layout, options.recompute).unwrap();
+    let prepared = inputs.with_layout(layout, kept).unwrap();
     let engine = Engine::create(Config::new(Vec::new(), prepared.arena_bytes), &prepared.regions).unwrap();
     let trainer = Trainer::new(engine, &config, &manifest, prepared, &shapes, Cpu::new(1).unwrap(), hyper, 0).unwrap();
     let mut schedule = Schedule::default();
@@ -128,16 +136,23 @@ fn a_flush_between_steps_changes_no_bit() {
 fn what_is_kept_and_when_it_updates_changes_no_bit() {
     for tied in [false, true] {
         let rows = [2, 2, 1];
-        let run = |recompute, fused_backward| {
-            let mut trainer = trainer(tied, &rows, &options(recompute, fused_backward), HYPER);
+        let run = |kept: Kept, fused_backward| {
+            let options = options(Recompute::Auto, fused_backward);
+            let mut trainer = keeping(tied, &rows, &options, HYPER, 1 << 20, kept);
             let outcomes: Vec<Outcome> = (0..3).map(|s| trainer.step(&batch(s, &rows), 1e-2, None).unwrap()).collect();
             let numbers: Vec<_> = outcomes.iter().map(|o| (o.loss.to_bits(), o.grad_norm.map(f64::to_bits))).collect();
             (numbers, weights(&mut trainer))
         };
-        let base = run(Recompute::All, false);
-        assert_eq!(base, run(Recompute::None, false));
-        assert_eq!(base, run(Recompute::All, true));
-        assert_eq!(base, run(Recompute::None, true));
+        let base = run(Kept::uniform(2, Level::Input, false), false);
+        for first in Level::EACH {
+            for second in Level::EACH {
+                for logits in [false, true] {
+                    let kept = Kept { layers: vec![first, second], logits };
+                    assert!(base == run(kept.clone(), false), "{kept:?}");
+                    assert!(base == run(kept.clone(), true), "{kept:?}, updates in backward");
+                }
+            }
+        }
     }
 }
 

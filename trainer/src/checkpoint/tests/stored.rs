@@ -30,7 +30,7 @@ impl Place {
     fn on_disk(manifest: &Manifest, page_elements: usize, chunk_elements: usize, chunks: u64) -> Place {
         let layout = Layout::new(manifest, Some(page_elements), chunk_elements);
         let dir = tempfile::tempdir().unwrap();
-        let regions = layout.regions(true, false);
+        let regions = layout.regions(true);
         let chunk_bytes = u64::from(layout.chunk_pages) * page_elements as u64 * 4;
         let host_bytes = record_bytes(&regions) + chunks * chunk_bytes;
         let engine = Engine::create(Config::new(vec![dir.path().into()], host_bytes), &regions).unwrap();
@@ -40,7 +40,7 @@ impl Place {
     /// A store in RAM alone, everything placed.
     fn in_ram(manifest: &Manifest) -> Place {
         let layout = Layout::new(manifest, Some(2_048), 4_096);
-        let regions = layout.regions(true, false);
+        let regions = layout.regions(true);
         let mut schedule = Schedule::default();
         for (_, chunk) in stream::chunks(manifest, &layout) {
             let accesses = [HI, LO, M, V].map(|region| schedule.access(chunk.run(region), Mode::Update, 0));

@@ -1,0 +1,82 @@
+//! Which levels: the ways that are tried, and which of them wins. Pure.
+
+use super::prepare::{Inputs, Prepared};
+use crate::block::{Dims, Level, Saved};
+use crate::schedule::{Kept, Operation, Room, Side, candidates};
+use mt_engine::Node;
+use mt_engine::plan::Place;
+
+/// What moves more bytes must be predicted to take at most this share of the time: drives wear.
+const WORTH: f64 = 0.98;
+
+impl Inputs<'_> {
+    /// Only the layers' inputs are kept.
+    pub(super) fn nothing(&self) -> Kept {
+        Kept::uniform(self.config.layers, Level::Input, false)
+    }
+
+    /// Everything is kept; logits where they are no larger than what all layers keep.
+    pub(super) fn everything(&self) -> Kept {
+        let most = self.shapes.micro_rows.iter().copied().max().unwrap_or(0) * self.shapes.seq;
+        let saved = self.config.layers * Saved::elements(&Dims::new(self.config), most);
+        Kept::uniform(self.config.layers, Level::All, most * self.config.vocab <= saved)
+    }
+
+    /// The fastest of the plan that keeps nothing and those with the same layout that keep everything, or what dynamic
+    /// programming finds.
+    pub(super) fn with_levels(&self, nothing: Prepared) -> Prepared {
+        let everything = self.everything();
+        let with = |kept: &Kept| self.with_layout(nothing.layout.clone(), kept.clone()).ok();
+        let all = with(&everything);
+        let room = self.room(&nothing);
+        let mut kept = match &all {
+            // Where everything fits RAM, there is nothing to be weighed.
+            Some(all) if all.steady.window_bytes == 0 => Vec::new(),
+            _ => {
+                let layout = &nothing.layout;
+                candidates(&nothing.scheme.describe(self.config, self.manifest, self.shapes, layout), &room)
+            }
+        };
+        kept.retain(|kept| kept != nothing.kept() && *kept != everything);
+        let found: Vec<Prepared> = all.into_iter().chain(kept.iter().filter_map(with)).collect();
+        found.into_iter().fold(nothing, faster)
+    }
+
+    /// What a plan that keeps nothing leaves room for.
+    fn room(&self, nothing: &Prepared) -> Room {
+        let options = self.options;
+        let taken = nothing.arena_bytes + nothing.workspace_bytes;
+        let streams = nothing.steady.window_bytes > 0;
+        // What streams would take any byte that is left, and would stream more for any byte that is taken.
+        let ram_bytes = if streams { 0 } else { options.budget_bytes.map_or(u64::MAX, |bytes| bytes - taken) };
+        let [forward, backward] = sides(nothing);
+        Room { ram_bytes, forward, backward, link: options.has_disk.then_some(options.rates.engine) }
+    }
+}
+
+/// Computation and traffic of a step, up to the loss and from there.
+fn sides(prepared: &Prepared) -> [Side; 2] {
+    let instructions = &prepared.steady_program.instructions;
+    let loss = instructions.iter().position(|i| i.operation == Operation::Loss).unwrap_or(instructions.len());
+    let mut sides = [Side::default(); 2];
+    for (index, instruction) in instructions.iter().enumerate() {
+        sides[usize::from(index > loss)].compute_s += instruction.ns as f64 * 1e-9;
+    }
+    let plan = &prepared.steady;
+    for interval in plan.intervals.iter().filter(|interval| interval.place == Place::Window) {
+        let Node::Access(access) = &plan.schedule.nodes[interval.node as usize] else {
+            unreachable!("an interval is an access")
+        };
+        let side = &mut sides[usize::from(access.tag as usize > loss)];
+        side.read_bytes += if interval.mode.reads() { interval.bytes } else { 0 };
+        side.write_bytes += if interval.mode.writes() { interval.bytes } else { 0 };
+    }
+    sides
+}
+
+/// The better of two plans; the first where they are alike.
+fn faster(best: Prepared, found: Prepared) -> Prepared {
+    let traffic = |p: &Prepared| p.prediction.disk.read_bytes + p.prediction.disk.write_bytes;
+    let share = if traffic(&found) > traffic(&best) { WORTH } else { 1.0 };
+    if found.prediction.seconds < share * best.prediction.seconds { found } else { best }
+}
