@@ -1,12 +1,14 @@
 //! Results do not depend on where bytes live: the five golden models give bit-identical losses and weights with
 //! everything in RAM, with the smallest accepted budget on a store, with the smallest pages, with one and two threads,
-//! with and without recomputation, and when they are stopped after step 3 and resumed.
+//! whatever layers keep for their backward, and when they are stopped after step 3 and resumed.
 
 use mt_tests::case::{Case, REQUIRED};
 use mt_tests::rig::{Job, Rig, Setup};
 use mt_tests::tensors::Tensors;
 use mt_trainer::batch::Batch;
+use mt_trainer::block::Level;
 use mt_trainer::model::ModelConfig;
+use mt_trainer::schedule::Kept;
 use mt_trainer::settings::Recompute;
 use mt_trainer::step::Hyper;
 
@@ -99,6 +101,85 @@ fn threads_pages_budgets_and_recomputation_do_not_change_a_bit() {
     }
 }
 
+/// The different choices of levels among these set-ups, each with the first set-up that leads to it.
+fn ways(job: &Job, setups: impl Iterator<Item = Setup>) -> Vec<(Kept, Setup)> {
+    let mut ways: Vec<(Kept, Setup)> = Vec::new();
+    for setup in setups {
+        let kept = job.prepare(&setup).expect("the set-up is sound").kept().clone();
+        if !ways.iter().any(|(known, _)| *known == kept) {
+            ways.push((kept, setup));
+        }
+    }
+    ways
+}
+
+/// A machine that computes attention at this rate.
+fn attending(operations_per_s: f64) -> Setup {
+    let mut setup = Setup { page: Some(SMALLEST_PAGE), ..Setup::default() };
+    for point in &mut setup.rates.compute.attention {
+        point.forward_operations_per_s = operations_per_s;
+        point.backward_operations_per_s = operations_per_s;
+    }
+    setup
+}
+
+#[test]
+fn levels_and_mixtures_of_them_do_not_change_a_bit_in_ram() {
+    const BUDGETS: u64 = 12;
+    let mut seen = Vec::new();
+    for name in REQUIRED {
+        let (case, job) = case(name, Some(1.0));
+        let base = trace(&case, &job, &Setup { recompute: Recompute::All, ..Setup::default() });
+        // Attention is what is dear, or what costs nothing.
+        for setup in [attending(1e6), attending(1e15)] {
+            let [least, most] = [Recompute::All, Recompute::None]
+                .map(|recompute| job.smallest_budget(&Setup { recompute, ..setup.clone() }));
+            assert!(least < most);
+            let budgets = (0..=BUDGETS).map(|n| least + (most - least) * n / BUDGETS);
+            let setups = budgets.map(|budget| Setup { budget: Some(budget), ..setup.clone() });
+            for (kept, setup) in ways(&job, setups) {
+                same(&format!("{name}, {kept:?} in {:?}", setup.budget), &trace(&case, &job, &setup), &base);
+                seen.push(kept);
+            }
+        }
+    }
+    let some = |is: &dyn Fn(&Kept) -> bool| seen.iter().any(is);
+    for level in Level::EACH {
+        assert!(some(&|kept| kept.count(level) == kept.layers.len()), "{level:?} alone: {seen:?}");
+    }
+    assert!(some(&|kept| kept.layers.windows(2).any(|pair| pair[0] != pair[1])), "a mixture: {seen:?}");
+    assert!(some(&|kept| kept.logits), "logits: {seen:?}");
+}
+
+#[test]
+fn levels_that_stream_do_not_change_a_bit() {
+    let mut seen = Vec::new();
+    for name in ["mistral-swa", "qwen3-qknorm"] {
+        let (case, job) = case(name, Some(1.0));
+        let base = trace(&case, &job, &Setup { recompute: Recompute::All, ..Setup::default() });
+        let (folder, setup) = streamed(&job, &attending(1e6));
+        // What a link may move while attention is computed decides what is kept.
+        let setups = (0..24).map(|n| {
+            let mut setup = setup.clone();
+            let rate = 1e4 * 2_f64.powi(n);
+            setup.rates.engine.disk_read_bytes_per_s = rate;
+            setup.rates.engine.disk_write_bytes_per_s = rate;
+            setup.rates.engine.disk_mixed_bytes_per_s = rate;
+            // As the smallest, and half as much again: what is kept needs a window of its own.
+            Setup { budget: setup.budget.map(|bytes| bytes + bytes / 2), ..setup }
+        });
+        for (index, (kept, setup)) in ways(&job, setups).into_iter().enumerate() {
+            let setup = Setup { stores: vec![folder.path().join(format!("way-{index}"))], ..setup };
+            let all = job.prepare(&Setup { recompute: Recompute::All, ..setup.clone() }).expect("it fits");
+            let more = job.prepare(&setup).expect("it fits").activation_traffic().1 > all.activation_traffic().1;
+            same(&format!("{name}, {kept:?} streamed"), &trace(&case, &job, &setup), &base);
+            seen.push((kept, more));
+        }
+    }
+    let streams = |level| seen.iter().any(|(kept, more)| *more && kept.count(level) > 0);
+    assert!(streams(Level::Attention) && streams(Level::All), "{seen:?}");
+}
+
 #[test]
 fn the_smallest_budget_streams() {
     let (case, job) = case("llama-gqa", Some(1.0));
@@ -134,6 +215,28 @@ fn a_run_stopped_after_step_3_and_resumed_does_not_change_a_bit() {
             found.weights = rig.weights().expect("the weights can be read");
             same(&format!("{name}, pages {page:?}, resumed"), &found, &base);
         }
+    }
+}
+
+#[test]
+fn a_run_may_go_on_with_other_levels_and_the_other_update_schedule() {
+    let (case, job) = case("qwen3-qknorm", None);
+    let base = trace(&case, &job, &Setup::default());
+    let ways = [(Recompute::None, false), (Recompute::All, true), (Recompute::Auto, false), (Recompute::None, true)];
+    for (first, second) in ways.iter().zip(&ways[1..]) {
+        let way = |(recompute, fused_backward)| Setup { recompute, fused_backward, ..Setup::default() };
+        let (_folder, setup) = streamed(&job, &way(*first));
+        let mut rig = job.begin(&setup).expect("the set-up is sound");
+        let mut found = Trace { losses: Vec::new(), norms: Vec::new(), weights: Tensors::default() };
+        steps(&mut rig, &case, 1..=3, &mut found);
+        rig.flush(Some(b"3")).expect("the commit is made");
+        rig.close().expect("the store closes");
+        let resumed = Setup { stores: setup.stores.clone(), ..way(*second) };
+        let mut rig = job.resume(&resumed).expect("the store opens");
+        steps(&mut rig, &case, 4..=STEPS, &mut found);
+        rig.flush(None).expect("the last update runs");
+        found.weights = rig.weights().expect("the weights can be read");
+        same(&format!("{first:?}, then {second:?}"), &found, &base);
     }
 }
 

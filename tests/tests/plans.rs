@@ -98,6 +98,49 @@ fn a_run_does_what_the_plan_said() {
 }
 
 #[test]
+fn levels_are_counted_and_follow_the_budget() {
+    let place = place();
+    let kept = |words: &str| {
+        let plan = json(&place, &format!("plan {RUN} --page 2048 --steps 5 --json {words}"));
+        let counts = ["all", "attention", "input"].map(|level| number(&plan, &format!("/kept/{level}")));
+        assert_eq!(counts.iter().sum::<u64>(), number(&plan, "/layers"), "{plan}");
+        assert_eq!(plan["recompute"], Value::from(counts[0] < number(&plan, "/layers")), "{plan}");
+        (counts, number(&plan, "/limits/ram_workspace"), plan["step"]["seconds"].as_f64().expect("seconds"))
+    };
+    let (all, roomy, fastest) = kept("--ram 1GiB");
+    assert_eq!(all, kept("--ram 1GiB --recompute none").0, "what fits RAM is kept");
+    let (input, least, slowest) = kept("--ram 1GiB --recompute all");
+    assert_eq!((all[0], input[2]), (number(&json(&place, "plan --model c --json"), "/layers"), all[0]));
+    assert!(roomy < least && fastest < slowest, "what is kept takes no workspace and no time");
+}
+
+#[test]
+fn without_clipping_the_faster_update_schedule_that_fits_is_planned() {
+    let place = place();
+    let plan = |words: &str| json(&place, &format!("plan --shape 1.5b --batch 8 --json {words}"));
+    let seconds = |plan: &Value| plan["step"]["seconds"].as_f64().expect("seconds");
+    let mut in_backward = 0;
+    for ram in ["3GiB", "8GiB", "16GiB"] {
+        let words = format!("--ram {ram} --disk 1TiB --checkpoint-every 4");
+        let (clipped, free) = (plan(&words), plan(&format!("{words} --max-grad-norm off")));
+        assert_eq!(clipped["update_in_backward"], false);
+        assert!(seconds(&free) <= seconds(&clipped), "{free}");
+        in_backward += u64::from(free["update_in_backward"] == true);
+    }
+    assert!(in_backward > 0);
+    // Gradients that wait for a norm take space on the drives; without one there is a way without them.
+    let clipped = plan("--ram 3GiB --disk 1TiB --recompute all");
+    let disk = number(&clipped, "/limits/disk") - (1 << 30);
+    let words = format!("plan --shape 1.5b --batch 8 --ram 3GiB --disk {disk} --recompute all");
+    place.refused(&words, 3, &["disk"]);
+    let free = plan(&format!("--ram 3GiB --disk {disk} --recompute all --max-grad-norm off"));
+    assert_eq!(free["update_in_backward"], true);
+    // Without commits there is nothing to go back to.
+    let volatile = plan("--ram 64GiB --max-grad-norm off --durability none --discard");
+    assert_eq!(volatile["update_in_backward"], false);
+}
+
+#[test]
 fn the_store_never_writes_more_than_it_may() {
     let place = place();
     let words = format!("train {RUN} --steps 40 --durability full --checkpoint-every 1");

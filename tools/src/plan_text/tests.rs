@@ -58,6 +58,19 @@ fn golden_70b_on_two_drives() {
     check("70b", "--shape 70b --ram 112GiB --disk 8TiB --store /nvme0 --store /nvme1");
 }
 
+/// Where levels differ from layer to layer: RAM holds the state and a part of the activations, and there is no disk.
+#[test]
+fn golden_levels_in_ram() {
+    check("levels", "--shape 1.5b --ram 32GiB --batch 16 --durability none --discard");
+}
+
+/// Without a global norm both update schedules are planned, and either may be the faster one.
+#[test]
+fn golden_without_clipping() {
+    check("8b_unclipped", "--shape 8b --ram 64GiB --disk 4TiB --batch 8 --steps 1000 --tbw 1200 --max-grad-norm off");
+    check("long_unclipped", "--shape 1.5b --ram 24GiB --disk 1TiB --batch 16 --seq-len 4096 --max-grad-norm off");
+}
+
 #[test]
 fn golden_does_not_fit() {
     check("does_not_fit", "--shape 8b --ram 1GiB --disk 50GiB");

@@ -22,12 +22,12 @@ impl Inputs<'_> {
         Kept::uniform(self.config.layers, Level::All, most * self.config.vocab <= saved)
     }
 
-    /// The fastest of the plan that keeps nothing and those with the same layout that keep everything, or what dynamic
-    /// programming finds.
+    /// The fastest of the plan that keeps nothing, the one that keeps everything, and those with the first one's layout
+    /// that keep what dynamic programming finds.
     pub(super) fn with_levels(&self, nothing: Prepared) -> Prepared {
         let everything = self.everything();
         let with = |kept: &Kept| self.with_layout(nothing.layout.clone(), kept.clone()).ok();
-        let all = with(&everything);
+        let all = self.best(&everything).ok();
         let room = self.room(&nothing);
         let mut kept = match &all {
             // Where everything fits RAM, there is nothing to be weighed.

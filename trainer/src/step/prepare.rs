@@ -219,7 +219,7 @@ pub(super) struct Inputs<'a> {
 
 impl Inputs<'_> {
     /// The best chunks where this is kept.
-    fn best(&self, kept: &Kept) -> Result<Prepared> {
+    pub(super) fn best(&self, kept: &Kept) -> Result<Prepared> {
         let mut best: Option<Prepared> = None;
         let mut least: Option<Error> = None;
         let mut chunk = largest_chunk(self.manifest);
