@@ -12,7 +12,7 @@ use mt_engine::probe;
 use mt_kernels::{Cpu, adamw, attention, cross_entropy, linear, norm2, pointwise, rmsnorm, rope, split};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of a drive's space that it is measured with.
 const DISK_BYTES: u64 = 64 << 20;
@@ -24,6 +24,14 @@ const COLUMNS: usize = 1_024;
 /// Side of the product that runs beside transfers, and how often.
 const SIDE: usize = 1_024;
 const TIMES: usize = 16;
+
+/// Bytes of operands that a product is measured with, in as many sets as that takes: more than caches hold.
+const COLD_BYTES: usize = 64 << 20;
+const SETS_MAX: usize = 32;
+/// How often a kernel is measured: at least and at most so often, and no more once this long was spent.
+const REPEATS_MIN: usize = 5;
+const REPEATS_MAX: usize = 64;
+const ENOUGH: Duration = Duration::from_millis(40);
 
 /// The shapes that a run's products and attention have.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -161,13 +169,23 @@ fn points(cpu: &Cpu, wanted: &Wanted, compute: &mut Compute) {
     }
 }
 
+/// Operands that no cache holds any more when their turn comes again: in a step, too, every product meets matrices that
+/// were last used long ago.
 fn product_seconds(cpu: &Cpu, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
-    let mut c = vec![0.0; rows * columns];
-    let (a, b) = (values(rows * depth), values(depth * columns));
-    seconds(|| match product {
-        Product::Forward => linear::forward(cpu, &a, &b, None, &mut c, rows, depth, columns),
-        Product::BackwardInput => linear::backward_input(cpu, &a, &b, &mut c, false, rows, columns, depth),
-        Product::BackwardWeight => linear::backward_weight(cpu, &a, &b, &mut c, false, depth, columns, rows),
+    let floats = rows * columns + rows * depth + depth * columns;
+    let sets = (COLD_BYTES / (floats * size_of::<f32>())).clamp(2, SETS_MAX);
+    let mut operands: Vec<_> = (0..sets)
+        .map(|_| (values(rows * depth), values(depth * columns), vec![0.0; rows * columns]))
+        .collect();
+    let mut next = 0;
+    seconds(|| {
+        let (a, b, c) = &mut operands[next % sets];
+        next += 1;
+        match product {
+            Product::Forward => linear::forward(cpu, a, b, None, c, rows, depth, columns),
+            Product::BackwardInput => linear::backward_input(cpu, a, b, c, false, rows, columns, depth),
+            Product::BackwardWeight => linear::backward_weight(cpu, a, b, c, false, depth, columns, rows),
+        }
     })
 }
 
@@ -258,16 +276,17 @@ fn values(n: usize) -> Vec<f32> {
     (0..n as u64).map(|i| (i.wrapping_mul(2_654_435_761) % 1_000) as f32 / 1_000.0 - 0.5).collect()
 }
 
-/// The shortest of three, after one that warms up: what else the machine does only ever adds.
+/// The median of several, after one that warms up. Not the shortest: a step, too, meets whatever slows the machine.
 fn seconds(mut work: impl FnMut()) -> f64 {
     work();
-    let mut shortest = f64::MAX;
-    for _ in 0..3 {
+    let (start, mut times) = (Instant::now(), Vec::with_capacity(REPEATS_MAX));
+    while times.len() < REPEATS_MIN || (times.len() < REPEATS_MAX && start.elapsed() < ENOUGH) {
         let begin = Instant::now();
         work();
-        shortest = shortest.min(begin.elapsed().as_secs_f64());
+        times.push(begin.elapsed().as_secs_f64());
     }
-    shortest.max(1e-9)
+    times.sort_unstable_by(f64::total_cmp);
+    times[times.len() / 2].max(1e-9)
 }
 
 /// The day, in UTC.
