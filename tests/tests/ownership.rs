@@ -67,7 +67,17 @@ fn starting_and_stopping_does_not_grow_the_store_and_foreign_files_stay() {
 #[test]
 fn a_foreign_file_where_the_store_would_be_is_left_alone() {
     let place = place();
-    for (dir, content) in [("a", vec![7; 100_000]), ("b", b"a few bytes of somebody else's".to_vec())] {
+    let mut late = vec![0; 100_000];
+    late[50_000] = 1;
+    let foreign = [
+        ("a", vec![7; 100_000]),
+        ("b", b"a few bytes of somebody else's".to_vec()),
+        ("c", vec![0; 4096]),
+        ("d", vec![0; 16_384]),
+        ("e", vec![0; 1 << 20]),
+        ("f", late),
+    ];
+    for (dir, content) in foreign {
         place.write(&format!("{dir}/volume.mt"), &content);
         let done = place.run(&format!("{} --store {dir}", train("r", 1)));
         assert!(matches!(done.code, Some(2 | 4)) && done.err.contains("volume.mt"), "{done}");

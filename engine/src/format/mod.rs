@@ -9,6 +9,7 @@ pub(crate) mod layout;
 pub(crate) mod stripes;
 pub(crate) mod superblock;
 pub(crate) mod table;
+pub(crate) mod unfinished;
 
 pub(crate) use layout::Layout;
 pub(crate) use stripes::Stripes;

@@ -6,6 +6,7 @@ use super::work::Store;
 use crate::error::Error;
 use crate::format::checksum::page_checksum;
 use crate::format::layout::Side;
+use crate::format::superblock::SUPERBLOCK_AREA_BYTES;
 use crate::format::table::{SECOND, WRITTEN};
 use crate::format::{BLOCK, Entry, Layout, Superblock};
 use crate::id::{RegionId, Run};
@@ -36,8 +37,11 @@ impl Source for View<'_> {
         Path::new("volume 0")
     }
 
+    /// Until the mark of an unfinished creation is there a file is empty: it does not grow before.
     fn len(&self) -> Result<u64, Error> {
-        Ok(self.0.volume(LEAD).len() as u64)
+        let bytes = self.0.volume(LEAD);
+        let is_empty = bytes[..SUPERBLOCK_AREA_BYTES as usize].iter().all(|byte| *byte == 0);
+        Ok(if is_empty { 0 } else { bytes.len() as u64 })
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {

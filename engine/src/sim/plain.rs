@@ -59,7 +59,7 @@ impl Source for Plain {
     }
 
     fn len(&self) -> Result<u64, Error> {
-        Ok(self.inner.borrow().disk.live(LEAD).len() as u64)
+        View(self.inner.borrow().disk.remains()).len()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {

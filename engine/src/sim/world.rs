@@ -15,7 +15,7 @@ use crate::io::memory::fault::Faults;
 use crate::io::memory::rng::SplitMix64;
 use crate::io::memory::{MemoryIo, Settings};
 use crate::store::renew::renew;
-use crate::store::{blank, write_first_records};
+use crate::store::{blank, mark_unfinished, write_first_records};
 
 /// Most processes of a run before the last, in which nothing fails any more.
 const PROCESSES_MAX: u64 = 5;
@@ -233,7 +233,8 @@ impl World {
             Held::NoCommit => {
                 let superblock = blank(&self.store.layout, &self.store.regions, [9; 16]);
                 let plain = Plain::new(self.new_disk(), seed, stop_after);
-                let written = write_first_records(&plain, &self.store.layout, &self.store.regions, &superblock);
+                let written = mark_unfinished(&plain)
+                    .and_then(|()| write_first_records(&plain, &self.store.layout, &self.store.regions, &superblock));
                 self.check_opened(&plain, written.map_err(|e| e.to_string()))?;
                 (Box::new(superblock), Vec::new(), plain, Mark::CrashInCreation)
             }

@@ -3,13 +3,15 @@
 //! `recover` reads what one volume holds, `volumes` fits several together, `share` decides how much each gets; this
 //! file makes, opens and removes.
 //!
-//! A creation that did not finish leaves files without a committed superblock: it is no store yet, and a new creation
-//! may replace it. Anything else that is there is never replaced.
+//! A creation that did not finish leaves files without a committed superblock: empty, with the mark of an unfinished
+//! creation, or with the superblock of one. It is no store yet, and a new creation may replace it. Anything else that is
+//! there is never replaced.
 
 use crate::config::{Config, DirectIo, RegionSpec};
 use crate::error::Error;
 use crate::format::checksum::page_checksum;
 use crate::format::superblock::{SUPERBLOCK_AREA_BYTES, State};
+use crate::format::unfinished::{MARK_OFFSET, mark};
 use crate::format::{BLOCK, Entry, Layout, Stripes, Superblock, catalogue};
 use crate::io::file::VolumeFile;
 use crate::lock::Lock;
@@ -55,6 +57,9 @@ impl Store {
         }
         let found = dirs.iter().map(|dir| look(dir, false)).collect::<Result<Vec<_>, _>>()?;
         for dir in volumes::leftovers(dirs, &found)? {
+            // A creation makes files, never links to some.
+            let path = dir.join(FILE_NAME);
+            check_file(&path, std::fs::symlink_metadata(&path))?;
             remove_file(dir)?;
         }
         let stripes = if dirs.len() < 2 { Stripes::single() } else { share::choose(config, regions)? };
@@ -76,11 +81,12 @@ impl Store {
         Ok(store)
     }
 
-    /// Reserves everything, then writes: the lead's records before those of the others, so that a volume that names a
-    /// store can be recognised by a lead that names it too.
+    /// Marks and reserves everything, then writes: the lead's records before those of the others, so that a volume that
+    /// names a store can be recognised by a lead that names it too.
     fn make_files(&mut self, dirs: &[PathBuf], direct: DirectIo) -> Result<(), Error> {
         for (dir, volume) in dirs.iter().zip(0..) {
             let file = VolumeFile::create(dir, FILE_NAME, direct)?;
+            mark_unfinished(&file)?;
             file.reserve(0, self.layout.reserved_bytes(volume))?;
             self.files.push(file);
         }
@@ -177,8 +183,14 @@ pub fn reserved_bytes(regions: &[RegionSpec]) -> u64 {
     Layout::new(regions, &Stripes::single()).reserved_bytes(0)
 }
 
-/// Writes the records of a volume of a store without a commit, the superblocks last: until they are there the file is
-/// an unfinished creation.
+/// Makes the file recognisable as one that a creation has begun, before it holds anything else.
+pub(crate) fn mark_unfinished(target: &dyn recover::Target) -> Result<(), Error> {
+    target.write_at(MARK_OFFSET, &mark())?;
+    target.sync()
+}
+
+/// Writes the records of a volume of a store without a commit: catalogue, then superblocks, and the mark of the
+/// unfinished creation goes only when these are durable.
 pub(crate) fn write_first_records(
     target: &dyn recover::Target,
     layout: &Layout,
@@ -186,11 +198,13 @@ pub(crate) fn write_first_records(
     superblock: &Superblock,
 ) -> Result<(), Error> {
     let records = first_records(layout, regions, superblock);
-    let is_superblock = |(offset, _): &(u64, Vec<u8>)| *offset < SUPERBLOCK_AREA_BYTES;
-    let (superblocks, others): (Vec<_>, Vec<_>) = records.into_iter().partition(is_superblock);
-    for part in [others, superblocks] {
-        for (offset, bytes) in part {
-            target.write_at(offset, &bytes)?;
+    let is_mark = |offset: u64| offset == MARK_OFFSET;
+    let is_superblock = |offset: u64| offset < SUPERBLOCK_AREA_BYTES && !is_mark(offset);
+    let is_other = |offset: u64| offset >= SUPERBLOCK_AREA_BYTES;
+    let parts: [&dyn Fn(u64) -> bool; 3] = [&is_other, &is_superblock, &is_mark];
+    for is_in in parts {
+        for (offset, bytes) in records.iter().filter(|(offset, _)| is_in(*offset)) {
+            target.write_at(*offset, bytes)?;
         }
         target.sync()?;
     }
@@ -236,6 +250,8 @@ pub(crate) fn blank(layout: &Layout, regions: &[RegionSpec], uuid: [u8; 16]) -> 
 }
 
 fn open_file(dir: &Path, direct: DirectIo, read_only: bool) -> Result<VolumeFile, Error> {
+    let path = dir.join(FILE_NAME);
+    check_file(&path, std::fs::metadata(&path))?;
     match read_only {
         true => VolumeFile::open_to_read(dir, FILE_NAME, direct),
         false => VolumeFile::open(dir, FILE_NAME, direct),
@@ -250,6 +266,17 @@ fn look(dir: &Path, read_only: bool) -> Result<Found, Error> {
     }
 }
 
+/// Refuses what is not a file, where there is something: a pipe would be waited for, and a device looks empty.
+fn check_file(path: &Path, data: std::io::Result<std::fs::Metadata>) -> Result<(), Error> {
+    match data {
+        Ok(data) if !data.is_file() => {
+            let what = format!("expected a regular file, found something else ({:?})", data.file_type());
+            Err(Error::Damaged { path: path.to_path_buf(), what })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn remove_file(dir: &Path) -> Result<(), Error> {
     let path = dir.join(FILE_NAME);
     match std::fs::remove_file(&path) {
@@ -261,3 +288,6 @@ fn remove_file(dir: &Path) -> Result<(), Error> {
 fn io_error(doing: &'static str, path: &Path, e: std::io::Error) -> Error {
     Error::Io { doing, path: path.to_path_buf(), offset: 0, bytes: 0, source: std::sync::Arc::new(e) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use crate::config::RegionSpec;
 use crate::error::Error;
 use crate::format::checksum::page_checksum;
 use crate::format::superblock::{Reject, SUPERBLOCK_AREA_BYTES, State};
+use crate::format::unfinished::{MARK_OFFSET, is_mark};
 use crate::format::{
     BLOCK, Entry, FORMAT_VERSION, Layout, NOTE_BYTES_MAX, Stripes, Superblock, block_round_up, catalogue, table,
 };
@@ -96,27 +97,37 @@ pub(crate) fn recover(source: &dyn Source, superblock: &Superblock) -> Result<Re
 pub(crate) fn look(source: &dyn Source) -> Result<Found, Error> {
     let length = source.len()?;
     if length < SUPERBLOCK_AREA_BYTES {
-        return look_at_short(source, length);
+        return match length == 0 || is_marked(source, length)? {
+            true => Ok(Found::NoCommit(None)),
+            false => {
+                Err(damaged(source, format!("{length} bytes are too few for a store: it is none, or was cut off")))
+            }
+        };
     }
-    let slots = [read_slot(source, 0)?, read_slot(source, 1)?];
-    let best = slots.iter().filter_map(|slot| slot.newest.as_ref()).max_by_key(|s| rank(s));
-    match best {
-        Some(s) if s.state == State::Committed => Ok(Found::Store(Box::new(s.clone()))),
-        Some(s) => Ok(Found::NoCommit(Some(Box::new(s.clone())))),
-        // A creation writes to slot 1, the first commit to slot 0: a creation that did not finish left slot 0 empty.
-        None if slots[0].is_blank => Ok(Found::NoCommit(None)),
+    let slots = [read_slot(source, 0), read_slot(source, 1)];
+    let newest = slots.iter().flatten().flatten().max_by_key(|s| rank(s)).cloned();
+    if let Some(s) = newest.as_ref().filter(|s| s.volume > 0) {
+        // Only the lead's superblocks change: that of another volume counts, whatever the other slot is.
+        return Ok(Found::NoCommit(Some(Box::new(s.clone()))));
+    }
+    // A slot of the lead that is not known may hold the newest of all.
+    slots.into_iter().collect::<Result<Vec<_>, _>>()?;
+    match newest {
+        Some(s) if s.state == State::Committed => Ok(Found::Store(Box::new(s))),
+        Some(s) => Ok(Found::NoCommit(Some(Box::new(s)))),
+        None if is_marked(source, length)? => Ok(Found::NoCommit(None)),
         None => Err(damaged(source, "no superblock checks: it is not a store, or all copies are lost".to_string())),
     }
 }
 
-/// A creation makes an empty file and then lets it grow by whole blocks of zeros; anything else is not ours to replace.
-fn look_at_short(source: &dyn Source, length: u64) -> Result<Found, Error> {
-    let mut area = vec![0; (length - length % BLOCK) as usize];
-    source.read_at(0, &mut area)?;
-    if area.len() as u64 == length && area.iter().all(|b| *b == 0) {
-        return Ok(Found::NoCommit(None));
+/// Whether the source begins with the mark of a creation that has not finished.
+fn is_marked(source: &dyn Source, length: u64) -> Result<bool, Error> {
+    let mut block = vec![0; BLOCK as usize];
+    if length < MARK_OFFSET + BLOCK {
+        return Ok(false);
     }
-    Err(damaged(source, format!("{length} bytes are too few for a store: it is none, or was cut off")))
+    source.read_at(MARK_OFFSET, &mut block)?;
+    Ok(is_mark(&block))
 }
 
 fn rank(superblock: &Superblock) -> (bool, u64) {
@@ -127,17 +138,10 @@ fn damaged(source: &dyn Source, what: String) -> Error {
     Error::Damaged { path: source.path().to_path_buf(), what }
 }
 
-/// What a superblock slot and its copy hold.
-struct Slot {
-    newest: Option<Superblock>,
-    /// Both are zeros.
-    is_blank: bool,
-}
-
 /// Reads a slot and its copy: one that checks is enough. If none does, but one does not read or was written by a newer
 /// version, that is an error: it may be the newest of all.
-fn read_slot(source: &dyn Source, slot: u64) -> Result<Slot, Error> {
-    let mut found = Slot { newest: None, is_blank: true };
+fn read_slot(source: &dyn Source, slot: u64) -> Result<Option<Superblock>, Error> {
+    let mut newest = None;
     let mut trouble = None;
     for copy in 0..2 {
         let mut block = vec![0; BLOCK as usize];
@@ -145,9 +149,8 @@ fn read_slot(source: &dyn Source, slot: u64) -> Result<Slot, Error> {
             trouble.get_or_insert(error);
             continue;
         }
-        found.is_blank &= block.iter().all(|b| *b == 0);
         match Superblock::decode(&block) {
-            Ok(superblock) => found.newest = found.newest.into_iter().chain([superblock]).max_by_key(rank),
+            Ok(superblock) => newest = newest.into_iter().chain([superblock]).max_by_key(rank),
             Err(Reject::Newer { found }) => {
                 trouble = Some(Error::Format { path: source.path().to_path_buf(), found, supported: FORMAT_VERSION });
             }
@@ -155,8 +158,8 @@ fn read_slot(source: &dyn Source, slot: u64) -> Result<Slot, Error> {
         }
     }
     match trouble {
-        Some(error) if found.newest.is_none() => Err(error),
-        _ => Ok(found),
+        Some(error) if newest.is_none() => Err(error),
+        _ => Ok(newest),
     }
 }
 

@@ -198,7 +198,7 @@ mod tests {
         assert!(last_note(dir.path(), &stores, Some(&record)).unwrap_err().to_string().contains("--store"));
 
         std::fs::create_dir(&stores[0]).unwrap();
-        std::fs::write(stores[0].join("volume.mt"), vec![0; 1 << 16]).unwrap();
+        std::fs::write(stores[0].join("volume.mt"), "").unwrap();
         assert_eq!(last_note(dir.path(), &stores, Some(&record)).unwrap(), None);
         std::fs::write(dir.path().join("metrics.jsonl"), "").unwrap();
         let error = last_note(dir.path(), &stores, Some(&record)).unwrap_err();

@@ -2,6 +2,7 @@ use super::*;
 use crate::config::Kind;
 use crate::format::Stripes;
 use crate::format::table::{SECOND, WRITTEN};
+use crate::format::unfinished::mark;
 use crate::io::memory::rng::SplitMix64;
 use crate::store::{blank, first_records};
 use std::cell::Cell;
@@ -166,19 +167,70 @@ fn a_newer_version_counts_where_no_copy_is_known() {
     assert!(matches!(opened(&Image::new(one)), Err(Error::Format { found: 9, .. })));
 }
 
+/// The sectors of `to` that a torn write of it over `from` has left.
+fn torn(from: &[u8], to: &[u8], rng: &mut SplitMix64) -> Vec<u8> {
+    let sectors = from.chunks(512).zip(to.chunks(512));
+    sectors.flat_map(|(from, to)| if rng.below(2) == 0 { from } else { to }.to_vec()).collect()
+}
+
 #[test]
 fn a_torn_creation_is_no_store_and_no_damage() {
     let (whole, _) = image(0);
+    let (mut marked, mut unmarked) = (vec![0; whole.len()], whole.clone());
+    put(&mut marked, 0, &mark());
+    put(&mut unmarked, 0, &mark());
     let mut rng = SplitMix64::new(1);
     for _ in 0..300 {
-        let mut torn = whole.clone();
-        for sector in torn[..4 * BLOCK as usize].chunks_mut(512) {
-            if rng.below(2) == 0 {
-                sector.fill(0);
-            }
+        // The records are being written, then the mark is being taken away.
+        for (from, to) in [(&marked, &unmarked), (&unmarked, &whole)] {
+            assert_eq!(opened(&Image::new(torn(from, to, &mut rng))).expect("no damage"), None);
         }
-        assert_eq!(opened(&Image::new(torn)).expect("no damage"), None);
     }
+}
+
+/// Whatever begins with zeros, or with a part of the mark, is somebody's.
+#[test]
+fn only_an_empty_file_and_a_marked_one_are_left_from_a_creation() {
+    assert_eq!(opened(&Image::new(Vec::new())).expect("empty"), None);
+    let lengths = [1, 511, 512, 4095, 4096, 4097, 8192, 16_383, 16_384, 16_385, 100_000];
+    for length in lengths {
+        let mut marked = mark();
+        marked.resize(length, 0xee);
+        let is_whole = length >= BLOCK as usize;
+        assert_eq!(opened(&Image::new(marked)).is_ok(), is_whole, "{length} bytes after the mark");
+        let mut late = vec![0; length];
+        late[length - 1] = 1;
+        for foreign in [vec![0; length], vec![7; length], late] {
+            let Err(Error::Damaged { path, .. }) = opened(&Image::new(foreign)) else { panic!("{length} bytes") };
+            assert_eq!(path, Path::new("image"));
+        }
+    }
+    for at in 0..BLOCK as usize {
+        let mut other = mark();
+        other[at] ^= 1;
+        other.resize(5 * BLOCK as usize, 0);
+        assert!(matches!(opened(&Image::new(other)), Err(Error::Damaged { .. })), "byte {at} of the mark");
+    }
+}
+
+/// A volume other than the lead has the superblock of its creation in one slot, and nothing in the other.
+#[test]
+fn one_superblock_is_enough_for_a_volume_that_is_not_the_lead() {
+    let layout = Layout::new(&regions(), &Stripes::with_shares(4096, &[1.0, 1.0]));
+    let superblock = Superblock { volume: 1, ..blank(&layout, &regions(), [9; 16]) };
+    let mut bytes = vec![0; layout.total_bytes(1) as usize];
+    for (offset, record) in first_records(&layout, &regions(), &superblock) {
+        put(&mut bytes, offset, &record);
+    }
+    let unreadable = |blocks: &[u64]| Image {
+        unreadable: blocks.iter().map(|block| block * BLOCK..(block + 1) * BLOCK).collect(),
+        ..Image::new(bytes.clone())
+    };
+    for blocks in [&[][..], &[0], &[2], &[0, 2], &[1], &[3], &[0, 1, 2], &[0, 2, 3]] {
+        let Ok(Found::NoCommit(Some(found))) = look(&unreadable(blocks)) else { panic!("{blocks:?}") };
+        assert_eq!(*found, superblock, "{blocks:?}");
+    }
+    assert!(matches!(look(&unreadable(&[1, 3])), Err(Error::Io { .. })));
 }
 
 #[test]
@@ -186,7 +238,7 @@ fn an_image_that_was_cut_off_is_an_error() {
     let (bytes, layout) = image(2);
     for end in (0..layout.table_offset(2)).step_by(BLOCK as usize) {
         match opened(&Image::new(bytes[..end as usize].to_vec())) {
-            Ok(commit) => assert!(end < 4 * BLOCK && commit.is_none(), "{end} bytes open at {commit:?}"),
+            Ok(commit) => assert!(end == 0 && commit.is_none(), "{end} bytes open at {commit:?}"),
             Err(error) => assert!(matches!(error, Error::Damaged { .. } | Error::Io { .. }), "{error}"),
         }
     }
