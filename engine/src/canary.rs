@@ -46,6 +46,12 @@ pub(crate) enum Canary {
     Unsealed,
     /// A superblock that was found at open is not made durable before it is built upon.
     NoRenewal,
+    /// A commit syncs the pages of the lead only.
+    SyncLeadOnly,
+    /// Stripes that a volume has several of in the pattern lie on each other.
+    StripeOverlap,
+    /// A volume of another store is taken for one of this.
+    ForeignVolume,
 }
 
 /// Whether the bug is planted on this thread.
@@ -64,7 +70,7 @@ mod nest {
     use std::cell::Cell;
 
     /// Every bug.
-    pub(crate) const ALL: [Canary; 20] = [
+    pub(crate) const ALL: [Canary; 23] = [
         Canary::NoSyncBeforeSuperblock,
         Canary::NoSyncAfterSuperblock,
         Canary::SuperblockWithTable,
@@ -85,6 +91,9 @@ mod nest {
         Canary::TwoFetches,
         Canary::Unsealed,
         Canary::NoRenewal,
+        Canary::SyncLeadOnly,
+        Canary::StripeOverlap,
+        Canary::ForeignVolume,
     ];
 
     thread_local! {

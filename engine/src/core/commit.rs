@@ -172,6 +172,7 @@ impl<I: Io> Core<I> {
         match self.commit.phase {
             Phase::Idle | Phase::Draining => {}
             Phase::WritingTable if planted(Canary::NoSyncBeforeSuperblock) => self.commit_write_superblock(),
+            Phase::WritingTable if planted(Canary::SyncLeadOnly) => self.commit_sync(Phase::Syncing, 1),
             Phase::WritingTable => self.commit_sync(Phase::Syncing, self.volumes.len() as u16),
             Phase::Syncing => self.commit_write_superblock(),
             Phase::WritingSuper if planted(Canary::NoSyncAfterSuperblock) => self.commit_done(),

@@ -56,12 +56,15 @@ pub struct Settings {
     pub alignment: u32,
     /// How often things go wrong.
     pub faults: Faults,
+    /// The volumes on which they do, a bit for each.
+    pub faulty: u16,
 }
 
 impl Settings {
     /// A disk without faults.
     pub fn new(seed: u64) -> Settings {
-        Settings { seed, fault_seed: seed, queue_depth: 32, alignment: 512, faults: Faults::default() }
+        let faults = Faults::default();
+        Settings { seed, fault_seed: seed, queue_depth: 32, alignment: 512, faults, faulty: u16::MAX }
     }
 }
 
@@ -213,6 +216,11 @@ impl MemoryIo {
         self.disk.unflushed() + self.writes_in_flight().count()
     }
 
+    /// How many of them are to this volume.
+    pub(crate) fn unflushed_on(&self, volume: u16) -> usize {
+        self.disk.unflushed_on(volume) + self.writes_in_flight().filter(|write| write.volume == volume).count()
+    }
+
     /// The volumes' content after a power loss now. `seed` decides what `crash` leaves open.
     pub fn crash_image(&self, seed: u64, crash: Crash) -> Vec<Vec<u8>> {
         let mut image = Vec::new();
@@ -233,6 +241,11 @@ impl MemoryIo {
         self.disk.crash_into(self.writes_in_flight(), crash, &mut SplitMix64::new(seed), image);
     }
 
+    /// The same where each volume has a crash of its own.
+    pub(crate) fn crash_apart_into(&self, seed: u64, crashes: &[Crash], image: &mut Vec<Vec<u8>>) {
+        self.disk.crash_apart_into(self.writes_in_flight(), crashes, &mut SplitMix64::new(seed), image);
+    }
+
     fn writes_in_flight(&self) -> impl Iterator<Item = Unflushed<'_>> {
         self.in_flight.iter().filter_map(|f| match &f.op {
             Op::Write { volume, offset, from } => {
@@ -242,10 +255,11 @@ impl MemoryIo {
         })
     }
 
-    /// Whether a fault strikes. Always drawn, so that changing one rate leaves the rest of a run as it was where it
-    /// can.
-    fn strikes(&mut self, fault: Fault) -> bool {
-        let strikes = self.luck.thousandths(self.settings.faults.rate(fault));
+    /// Whether a fault strikes an operation on the volume. Always drawn, so that changing one rate leaves the rest of a
+    /// run as it was where it can.
+    fn strikes(&mut self, fault: Fault, volume: u16) -> bool {
+        let is_faulty = self.settings.faulty >> volume & 1 == 1;
+        let strikes = self.luck.thousandths(self.settings.faults.rate(fault)) && is_faulty;
         if strikes {
             self.counts.count(fault);
         }
@@ -313,10 +327,10 @@ impl MemoryIo {
     fn complete_read(&mut self, volume: u16, offset: u64, into: &mut super::FrameMut) -> Outcome {
         let bytes = into.bytes;
         let spoiled = self.luck.below(u64::from(bytes)) / SECTOR_BYTES * SECTOR_BYTES;
-        if !self.disk.is_spared(volume, offset + spoiled, 1) && self.strikes(Fault::BadSector) {
+        if !self.disk.is_spared(volume, offset + spoiled, 1) && self.strikes(Fault::BadSector, volume) {
             self.disk.spoil(volume, offset + spoiled);
         }
-        let (result, fault) = self.outcome(bytes, Fault::ShortRead);
+        let (result, fault) = self.outcome(volume, bytes, Fault::ShortRead);
         match result {
             Ok(moved) if self.disk.remains().is_bad(volume, offset, moved as usize) => {
                 (Err(Errno::IO), Some(Fault::BadSector))
@@ -331,8 +345,8 @@ impl MemoryIo {
     }
 
     fn complete_write(&mut self, volume: u16, offset: u64, from: &super::FrameRef) -> Outcome {
-        let (result, fault) = match self.outcome(from.bytes, Fault::ShortWrite) {
-            (Ok(_), _) if self.strikes(Fault::Enospc) => (Err(Errno::NOSPC), Some(Fault::Enospc)),
+        let (result, fault) = match self.outcome(volume, from.bytes, Fault::ShortWrite) {
+            (Ok(_), _) if self.strikes(Fault::Enospc, volume) => (Err(Errno::NOSPC), Some(Fault::Enospc)),
             other => other,
         };
         let arena = Arc::clone(&self.arena);
@@ -364,9 +378,9 @@ impl MemoryIo {
         let elsewhere = elsewhere.map(|(_, at)| *at);
         let may = !self.disk.is_spared(volume, offset, bytes.len());
         let fault = match () {
-            () if may && self.strikes(Fault::Flip) => Some(Fault::Flip),
-            () if may && self.strikes(Fault::LostWrite) => Some(Fault::LostWrite),
-            () if may && elsewhere.is_some() && self.strikes(Fault::Misdirected) => Some(Fault::Misdirected),
+            () if may && self.strikes(Fault::Flip, volume) => Some(Fault::Flip),
+            () if may && self.strikes(Fault::LostWrite, volume) => Some(Fault::LostWrite),
+            () if may && elsewhere.is_some() && self.strikes(Fault::Misdirected, volume) => Some(Fault::Misdirected),
             () => None,
         };
         match (fault, elsewhere) {
@@ -383,7 +397,7 @@ impl MemoryIo {
     }
 
     fn complete_sync(&mut self, volume: u16, covers: u64) -> Outcome {
-        if self.strikes(Fault::FailedSync) {
+        if self.strikes(Fault::FailedSync, volume) {
             self.disk.sync_failed(volume, covers, &mut self.luck);
             return (Err(Errno::IO), Some(Fault::FailedSync));
         }
@@ -392,22 +406,22 @@ impl MemoryIo {
     }
 
     /// Bytes moved by a transfer of `bytes`, or its error.
-    fn outcome(&mut self, bytes: u32, short: Fault) -> Outcome {
+    fn outcome(&mut self, volume: u16, bytes: u32, short: Fault) -> Outcome {
         for (fault, errno) in [
             (Fault::Eio, Errno::IO),
             (Fault::Eintr, Errno::INTR),
             (Fault::Eagain, Errno::AGAIN),
             (Fault::Ecanceled, Errno::CANCELED),
         ] {
-            if self.strikes(fault) {
+            if self.strikes(fault, volume) {
                 return (Err(errno), Some(fault));
             }
         }
         let sectors = u64::from(bytes) / SECTOR_BYTES;
-        if sectors > 1 && self.strikes(short) {
+        if sectors > 1 && self.strikes(short, volume) {
             return (Ok(((1 + self.luck.below(sectors - 1)) * SECTOR_BYTES) as u32), Some(short));
         }
-        if self.strikes(Fault::Ragged) {
+        if self.strikes(Fault::Ragged, volume) {
             return (Ok(self.luck.below(u64::from(bytes)) as u32), Some(Fault::Ragged));
         }
         (Ok(bytes), None)
@@ -431,7 +445,8 @@ type Outcome = (Result<u32, Errno>, Option<Fault>);
 
 impl Io for MemoryIo {
     fn submit(&mut self, id: OpId, mut op: Op) -> Result<(), Op> {
-        let refused = self.strikes(Fault::Refusal);
+        let volume = volume(&op);
+        let refused = self.strikes(Fault::Refusal, volume);
         if refused || self.in_flight.len() == self.settings.queue_depth as usize {
             return Err(op);
         }
@@ -453,7 +468,7 @@ impl Io for MemoryIo {
             Op::Write { .. } => {}
         }
         let frame_checksum = self.frame_checksum(&op);
-        let stuck = if self.strikes(Fault::Straggler) { 1 + self.luck.below(STRAGGLE_MAX) } else { 0 };
+        let stuck = if self.strikes(Fault::Straggler, volume) { 1 + self.luck.below(STRAGGLE_MAX) } else { 0 };
         self.note(id, &op, None, (stuck > 0).then_some(Fault::Straggler));
         self.in_flight.push(InFlight { id, op, frame_checksum, covers: self.disk.writes_completed(), stuck });
         Ok(())
@@ -474,6 +489,14 @@ impl Io for MemoryIo {
 
     fn limits(&self) -> IoLimits {
         IoLimits { queue_depth: self.settings.queue_depth, alignment: self.settings.alignment }
+    }
+}
+
+/// The volume that an operation concerns; what concerns none counts as the first's.
+fn volume(op: &Op) -> u16 {
+    match op {
+        Op::Read { volume, .. } | Op::Write { volume, .. } | Op::Sync { volume } => *volume,
+        Op::Hash { .. } => 0,
     }
 }
 

@@ -12,8 +12,9 @@ use crate::format::{BLOCK, Entry, Layout, Superblock};
 use crate::id::{RegionId, Run};
 use crate::io::memory::disk::Remains;
 use crate::store::recover::{Found, Recovered, Source, look, recover};
+use crate::store::volumes::{arrange, leftovers};
 use std::io::{Error as IoError, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The volume that holds the store's records.
@@ -29,25 +30,39 @@ pub(super) enum Held {
     Damaged,
 }
 
-/// A disk as a source of records.
-pub(super) struct View<'a>(pub(super) Remains<'a>);
+/// What the volumes are called.
+pub(super) fn path(volume: u16) -> &'static Path {
+    Path::new(["volume 0", "volume 1", "volume 2"][usize::from(volume)])
+}
+
+/// A volume of a disk as a source of records.
+pub(super) struct View<'a> {
+    disk: Remains<'a>,
+    volume: u16,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(disk: Remains<'a>, volume: u16) -> View<'a> {
+        View { disk, volume }
+    }
+}
 
 impl Source for View<'_> {
     fn path(&self) -> &Path {
-        Path::new("volume 0")
+        path(self.volume)
     }
 
     /// Until the mark of an unfinished creation is there a file is empty: it does not grow before.
     fn len(&self) -> Result<u64, Error> {
-        let bytes = self.0.volume(LEAD);
+        let bytes = self.disk.volume(self.volume);
         let is_empty = bytes[..SUPERBLOCK_AREA_BYTES as usize].iter().all(|byte| *byte == 0);
         Ok(if is_empty { 0 } else { bytes.len() as u64 })
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let live = self.0.volume(LEAD);
+        let live = self.disk.volume(self.volume);
         let is_inside = offset + into.len() as u64 <= live.len() as u64;
-        if !is_inside || self.0.is_bad(LEAD, offset, into.len()) {
+        if !is_inside || self.disk.is_bad(self.volume, offset, into.len()) {
             let kind = if is_inside { ErrorKind::Other } else { ErrorKind::UnexpectedEof };
             let (path, source) = (self.path().into(), Arc::new(IoError::new(kind, "simulated")));
             return Err(Error::Io { doing: "reading", path, offset, bytes: into.len() as u64, source });
@@ -57,21 +72,49 @@ impl Source for View<'_> {
     }
 }
 
+/// What each volume is found to be, or the first volume of which that cannot be said.
+fn look_at_all(disk: Remains<'_>, volumes: &[u16]) -> Result<Vec<Found>, (u16, Error)> {
+    let look_at = |volume: &u16| look(&View::new(disk, *volume)).map_err(|error| (*volume, error));
+    volumes.iter().map(look_at).collect()
+}
+
+fn paths(volumes: &[u16]) -> Vec<PathBuf> {
+    volumes.iter().map(|volume| path(*volume).to_path_buf()).collect()
+}
+
 /// Opens what the disk holds, and compares it with what may be there.
 pub(super) fn inspect(store: &Store, oracle: &Oracle, disk: Remains<'_>) -> Result<Held, Broken> {
-    let is_hit =
-        |at: u64, bytes: u64| disk.is_suspect(LEAD, at, bytes as usize) || disk.is_bad(LEAD, at, bytes as usize);
+    let is_hit = |volume: u16, at: u64, bytes: u64| {
+        disk.is_suspect(volume, at, bytes as usize) || disk.is_bad(volume, at, bytes as usize)
+    };
     let broken = |what: String| Err(Broken::new(Check::Recovery, what));
-    let superblock = match look(&View(disk)) {
-        Ok(Found::Store(superblock)) => superblock,
-        Ok(_) if oracle.acknowledged.is_none() => return Ok(Held::NoCommit),
-        Ok(_) => return broken("a commit was acknowledged, and the store has none".into()),
+    let count = store.layout.volumes();
+    // Directories may be given in any order.
+    let first = oracle.acknowledged.as_ref().map_or(0, |saved| (saved.commit % u64::from(count)) as u16);
+    let given: Vec<u16> = (0..count).map(|n| (n + first) % count).collect();
+    let found = match look_at_all(disk, &given) {
+        Ok(found) => found,
         // What an unreadable sector holds beside a copy that a crash tore may be the newest commit: opening must
         // refuse.
-        Err(Error::Io { .. }) if (0..2).any(|slot| is_unknowable(disk, slot)) => return Ok(Held::Damaged),
+        Err((LEAD, Error::Io { .. })) if (0..2).any(|slot| is_unknowable(disk, slot)) => return Ok(Held::Damaged),
         // Copies are spared, so otherwise only a store that never was can be beyond recognition.
-        Err(_) if oracle.acknowledged.is_none() && is_hit(0, 4 * BLOCK) => return Ok(Held::Damaged),
-        Err(error) => return broken(format!("the superblocks do not read: {error}")),
+        Err((volume, _)) if oracle.acknowledged.is_none() && is_hit(volume, 0, 4 * BLOCK) => return Ok(Held::Damaged),
+        Err((_, error)) => return broken(format!("the superblocks do not read: {error}")),
+    };
+    let dirs = paths(&given);
+    let superblock = match arrange(&dirs, &found) {
+        Ok((order, superblock)) if order.iter().map(|index| given[*index]).eq(0..count) => superblock,
+        Ok((order, _)) => return broken(format!("volumes {given:?} are taken in the order {order:?}")),
+        Err(Error::NoCommit { .. } | Error::NoStore { .. }) if oracle.acknowledged.is_none() => {
+            return match leftovers(&dirs, &found) {
+                Ok(_) => Ok(Held::NoCommit),
+                Err(error) => broken(format!("an unfinished creation is not recognised: {error}")),
+            };
+        }
+        Err(Error::NoCommit { .. } | Error::NoStore { .. }) => {
+            return broken("a commit was acknowledged, and the store has none".into());
+        }
+        Err(error) => return broken(format!("the volumes do not fit together: {error}")),
     };
     let Some(saved) = oracle.allowed(superblock.commit) else {
         let (last, next) = (&oracle.acknowledged, &oracle.begun);
@@ -80,9 +123,9 @@ pub(super) fn inspect(store: &Store, oracle: &Oracle, disk: Remains<'_>) -> Resu
     };
     let slot = Superblock::slot(superblock.commit);
     let table_at = store.layout.table_offset(slot);
-    let recovered = match recover(&View(disk), &superblock) {
+    let recovered = match recover(&View::new(disk, LEAD), &superblock) {
         Ok(recovered) => recovered,
-        Err(Error::Damaged { .. } | Error::Io { .. }) if is_hit(table_at, store.layout.table_room) => {
+        Err(Error::Damaged { .. } | Error::Io { .. }) if is_hit(LEAD, table_at, store.layout.table_room) => {
             return Ok(Held::Damaged);
         }
         Err(error) => return broken(format!("commit {}: {error}", superblock.commit)),
@@ -92,7 +135,34 @@ pub(super) fn inspect(store: &Store, oracle: &Oracle, disk: Remains<'_>) -> Resu
         return broken(format!("commit {}: another catalogue or note than was written", superblock.commit));
     }
     check_pages(store, oracle, saved, disk, &table)?;
-    Ok(Held::At(superblock, table))
+    Ok(Held::At(Box::new(superblock), table))
+}
+
+/// A store that opens does not without one of its volumes, nor with one of another store in its place.
+pub(super) fn check_fit(store: &Store, disk: Remains<'_>) -> Result<(), Broken> {
+    let all: Vec<u16> = (0..store.layout.volumes()).collect();
+    let Ok(found) = look_at_all(disk, &all) else { unreachable!("the store was opened") };
+    let dirs = paths(&all);
+    for volume in (0..all.len()).filter(|_| all.len() > 1) {
+        let (mut fewer_dirs, mut fewer) = (dirs.clone(), found.clone());
+        fewer_dirs.remove(volume);
+        fewer.remove(volume);
+        let mut absent = found.clone();
+        absent[volume] = Found::Nothing;
+        let mut foreign = found.clone();
+        let (Found::NoCommit(Some(superblock)) | Found::Store(superblock)) = &mut foreign[volume] else {
+            unreachable!("each volume of an open store has a superblock")
+        };
+        superblock.uuid[0] ^= 1;
+        for (dirs, found) in [(&fewer_dirs, &fewer), (&dirs, &absent), (&dirs, &foreign)] {
+            match arrange(dirs, found) {
+                Err(Error::MissingVolume { .. } | Error::ForeignVolume { .. }) => {}
+                Err(error) => return Err(Broken::new(Check::Errors, format!("without volume {volume}: {error}"))),
+                Ok(_) => return Err(Broken::new(Check::Recovery, format!("opened without volume {volume}"))),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A slot does not read and its copy, which is spared, does not check.

@@ -3,6 +3,7 @@
 //!
 //! A client that lives beside the sweep belongs here as one more field whose acts `turn` interleaves.
 
+use super::inspect::path;
 use super::oracle::{compare, fill};
 use super::report::{Broken, Check, Mark};
 use super::work::Work;
@@ -113,7 +114,7 @@ impl<'w> Life<'w> {
             arena: Arc::clone(&arena),
             layout: store.layout.clone(),
             regions: store.regions.clone(),
-            volumes: (0..store.volumes).map(|volume| format!("volume {volume}").into()).collect(),
+            volumes: (0..store.layout.volumes()).map(|volume| path(volume).to_path_buf()).collect(),
             unplanned_bytes: 0,
             transfer_bytes: store.transfer_bytes,
             table,

@@ -1,7 +1,7 @@
 //! The simulated disk as opening and creating a store see it: plain reads, writes and syncs, one after the other. Each
 //! write and sync is an event after which the process may die or the power go.
 
-use super::inspect::{LEAD, View};
+use super::inspect::{View, path};
 use crate::error::Error;
 use crate::io::memory::disk::Disk;
 use crate::io::memory::rng::SplitMix64;
@@ -14,7 +14,6 @@ use std::sync::Arc;
 /// A disk under plain calls.
 pub(super) struct Plain {
     inner: RefCell<Inner>,
-    path: String,
 }
 
 struct Inner {
@@ -24,11 +23,21 @@ struct Inner {
     stop_after: u64,
 }
 
+/// One of its volumes.
+pub(super) struct PlainVolume<'a> {
+    plain: &'a Plain,
+    volume: u16,
+}
+
 impl Plain {
     /// Everything fails once `stop_after` writes and syncs were done. `seed` decides what is left of the last.
     pub(super) fn new(disk: Disk, seed: u64, stop_after: u64) -> Plain {
-        let inner = Inner { disk, rng: SplitMix64::new(seed), events: 0, stop_after };
-        Plain { inner: RefCell::new(inner), path: "volume 0".into() }
+        Plain { inner: RefCell::new(Inner { disk, rng: SplitMix64::new(seed), events: 0, stop_after }) }
+    }
+
+    /// A volume.
+    pub(super) fn volume(&self, volume: u16) -> PlainVolume<'_> {
+        PlainVolume { plain: self, volume }
     }
 
     /// Writes and syncs done.
@@ -46,52 +55,54 @@ impl Plain {
     pub(super) fn into_disk(self) -> Disk {
         self.inner.into_inner().disk
     }
+}
 
+impl PlainVolume<'_> {
     fn error(&self, doing: &'static str, offset: u64, bytes: usize, kind: ErrorKind) -> Error {
         let source = Arc::new(IoError::new(kind, "simulated"));
-        Error::Io { doing, path: self.path.clone().into(), offset, bytes: bytes as u64, source }
+        Error::Io { doing, path: self.path().into(), offset, bytes: bytes as u64, source }
     }
 }
 
-impl Source for Plain {
+impl Source for PlainVolume<'_> {
     fn path(&self) -> &Path {
-        Path::new(&self.path)
+        path(self.volume)
     }
 
     fn len(&self) -> Result<u64, Error> {
-        View(self.inner.borrow().disk.remains()).len()
+        View::new(self.plain.inner.borrow().disk.remains(), self.volume).len()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        View(self.inner.borrow().disk.remains()).read_at(offset, into)
+        View::new(self.plain.inner.borrow().disk.remains(), self.volume).read_at(offset, into)
     }
 }
 
-impl Target for Plain {
+impl Target for PlainVolume<'_> {
     fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.plain.inner.borrow_mut();
         let Inner { disk, rng, events, stop_after } = &mut *inner;
         if *events >= *stop_after {
             return Err(self.error("writing", offset, from.len(), ErrorKind::Other));
         }
         *events += 1;
         if *events == *stop_after {
-            disk.tear(LEAD, offset, from, rng);
+            disk.tear(self.volume, offset, from, rng);
             return Err(self.error("writing", offset, from.len(), ErrorKind::Other));
         }
-        disk.write(LEAD, offset, from);
+        disk.write(self.volume, offset, from);
         Ok(())
     }
 
     fn sync(&self) -> Result<(), Error> {
-        let mut inner = self.inner.borrow_mut();
+        let mut inner = self.plain.inner.borrow_mut();
         let Inner { disk, events, stop_after, .. } = &mut *inner;
         if *events >= *stop_after {
             return Err(self.error("syncing", 0, 0, ErrorKind::Other));
         }
         *events += 1;
         let covers = disk.writes_completed();
-        disk.sync(LEAD, covers);
+        disk.sync(self.volume, covers);
         Ok(())
     }
 }

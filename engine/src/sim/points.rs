@@ -6,13 +6,13 @@
 //! scratch. What the seeds give is counted, and demanded.
 
 use super::report::{Mark, Report};
-use super::world::{End, Left, World};
+use super::world::{End, Left, World, draw_crash};
 use crate::io::memory::MemoryIo;
 use crate::io::memory::disk::{Crash, Disk};
 use crate::io::memory::fault::Faults;
 use crate::io::memory::rng::SplitMix64;
 
-/// Random sector subsets at each point.
+/// Random sector subsets at each point, and of several volumes as many combinations of a crash of each.
 const SUBSETS: usize = 16;
 
 /// One in this many images is opened again.
@@ -60,6 +60,19 @@ impl Stopped {
         }
         if let Stopped::Later(io) = self {
             look(usize::MAX, &io.process_kill_image(seed));
+        }
+        let volumes = self.disk().volumes();
+        for n in 0..if volumes > 1 { SUBSETS } else { 0 } {
+            let of = |volume| match self {
+                Stopped::Early(disk) => disk.unflushed_on(volume),
+                Stopped::Later(io) => io.unflushed_on(volume),
+            };
+            let apart: Vec<Crash> = (0..volumes).map(|volume| draw_crash(&mut rng, of(volume))).collect();
+            match self {
+                Stopped::Early(disk) => disk.crash_apart_into(std::iter::empty(), &apart, &mut rng, &mut image),
+                Stopped::Later(io) => io.crash_apart_into(rng.draw(), &apart, &mut image),
+            }
+            look(usize::MAX - 1 - n, &image);
         }
     }
 }
@@ -169,6 +182,7 @@ fn a_crash_after_any_event_leaves_the_last_commit_or_the_one_being_made() {
         Mark::CrashInRecovery,
         Mark::UnacknowledgedFound,
         Mark::UnacknowledgedLost,
+        Mark::SeveralVolumes,
     ] {
         assert!(total.met(mark) > 0, "{mark:?} was not met");
     }

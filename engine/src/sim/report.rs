@@ -54,11 +54,15 @@ pub enum Mark {
     UnacknowledgedFound,
     /// A commit that was being made was not found at open.
     UnacknowledgedLost,
+    /// A store of several volumes was opened.
+    SeveralVolumes,
+    /// A volume was replaced by an older copy of itself.
+    OlderVolume,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Mark; 24] = [
+    pub const ALL: [Mark; 26] = [
         Mark::Sweep,
         Mark::AnnouncedSweep,
         Mark::OtherCut,
@@ -83,6 +87,8 @@ impl Mark {
         Mark::CrashInRecovery,
         Mark::UnacknowledgedFound,
         Mark::UnacknowledgedLost,
+        Mark::SeveralVolumes,
+        Mark::OlderVolume,
     ];
 
     /// In words, for reports.
@@ -112,6 +118,8 @@ impl Mark {
             Mark::CrashInRecovery => "crash in recovery",
             Mark::UnacknowledgedFound => "unacknowledged commit found at open",
             Mark::UnacknowledgedLost => "unacknowledged commit not found at open",
+            Mark::SeveralVolumes => "store of several volumes opened",
+            Mark::OlderVolume => "volume replaced by an older copy",
         }
     }
 }

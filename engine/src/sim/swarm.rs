@@ -9,6 +9,8 @@ use crate::io::memory::rng::SplitMix64;
 #[derive(Clone, Debug)]
 pub(super) struct Swarm {
     pub(super) faults: Faults,
+    /// The volumes on which faults strike, a bit for each.
+    pub(super) faulty: u16,
     /// A byte rots, or a sector becomes unreadable, between two processes.
     pub(super) rot: u32,
     pub(super) queue_depth: u32,
@@ -40,7 +42,7 @@ pub(super) struct Swarm {
 }
 
 impl Swarm {
-    pub(super) fn draw(rng: &mut SplitMix64) -> Swarm {
+    pub(super) fn draw(rng: &mut SplitMix64, volumes: u16) -> Swarm {
         let is_told = rng.below(3) == 0;
         let is_damaging = rng.below(3) == 0;
         let mut faults = Faults::default();
@@ -76,6 +78,8 @@ impl Swarm {
             announce: rng.pick(&[0, 800, 1000]),
             renege: rng.pick(&[0, 0, 200]),
             turns_max: rng.pick(&[0, 1, 3, 12]),
+            // In half of the seeds one volume fails and the others do not.
+            faulty: if rng.below(2) == 0 { u16::MAX } else { 1 << rng.below(u64::from(volumes)) },
         }
     }
 }

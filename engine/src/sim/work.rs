@@ -18,12 +18,12 @@ const BLOCK: u64 = crate::format::BLOCK;
 pub(super) struct Store {
     pub(super) regions: Vec<RegionSpec>,
     pub(super) layout: Layout,
-    pub(super) volumes: u16,
     pub(super) transfer_bytes: u32,
 }
 
 impl Store {
-    pub(super) fn draw(rng: &mut SplitMix64) -> Store {
+    /// The stripes have a stream of their own.
+    pub(super) fn draw(rng: &mut SplitMix64, stripes: &mut SplitMix64) -> Store {
         let mut kinds = vec![Kind::Checkpointed];
         for (kind, thousandths) in [(Kind::Checkpointed, 400), (Kind::Scratch, 700), (Kind::Frozen, 500)] {
             if rng.thousandths(thousandths) {
@@ -37,8 +37,16 @@ impl Store {
             regions.push(RegionSpec { name: format!("{n}-{kind:?}"), page_bytes, pages, kind });
         }
         let transfer_bytes = rng.pick(&[4096, 8192, 16384, 1 << 20]);
-        Store { layout: Layout::new(&regions, &Stripes::single()), regions, volumes: 1, transfer_bytes }
+        Store { layout: Layout::new(&regions, &deal(stripes)), regions, transfer_bytes }
     }
+}
+
+/// How pages are dealt to one volume or several.
+fn deal(rng: &mut SplitMix64) -> Stripes {
+    let volumes = rng.pick(&[1, 1, 2, 3]);
+    let shares: Vec<f64> = (0..volumes).map(|_| rng.pick(&[1.0, 1.0, 2.0, 3.0])).collect();
+    let bytes = rng.pick(&[4096, 4096, 8192, 16384]);
+    if volumes == 1 { Stripes::single() } else { Stripes::with_shares(bytes, &shares) }
 }
 
 /// The plans of one process.

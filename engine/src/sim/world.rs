@@ -1,14 +1,16 @@
 //! A run: one store, and the processes that use it one after the other, each of which ends in order, is killed, loses
 //! power or is stopped by a fault. What is left is inspected, and the next process opens it.
 
-use super::inspect::{Held, LEAD, inspect};
+use super::inspect::{Held, LEAD, check_fit, inspect};
 use super::life::{Life, Stop};
-use super::oracle::Oracle;
+use super::oracle::{Oracle, Saved};
 use super::plain::Plain;
 use super::report::{Broken, Check, Mark, Report};
 use super::swarm::Swarm;
 use super::trace::Trace;
 use super::work::{Store, Work};
+use crate::error::Error;
+use crate::format::superblock::SUPERBLOCK_AREA_BYTES;
 use crate::format::{BLOCK, Entry, Layout, Superblock};
 use crate::io::memory::disk::{Crash, Disk, Remains};
 use crate::io::memory::fault::Faults;
@@ -37,6 +39,15 @@ pub(super) struct Streams {
     pub(super) fault: SplitMix64,
     /// When processes die, and what that leaves.
     pub(super) crash: SplitMix64,
+    /// Which volume is replaced by an older one.
+    pub(super) backup: SplitMix64,
+}
+
+/// Copies of all volumes at a commit.
+#[derive(Clone)]
+struct Backup {
+    saved: Saved,
+    volumes: Vec<Vec<u8>>,
 }
 
 /// A run.
@@ -48,6 +59,7 @@ pub(super) struct World {
     pub(super) oracle: Oracle,
     pub(super) trace: Trace,
     pub(super) report: Report,
+    backup: Option<Backup>,
 }
 
 /// How opening ended.
@@ -81,19 +93,21 @@ pub(super) enum Left {
 impl World {
     pub(super) fn new(seed: u64, rows_max: usize) -> World {
         let stream = |name| SplitMix64::named(seed, name);
-        let store = Store::draw(&mut stream("store"));
+        let store = Store::draw(&mut stream("store"), &mut stream("stripes"));
         World {
             oracle: Oracle::new(&store.regions),
+            swarm: Swarm::draw(&mut stream("swarm"), store.layout.volumes()),
             store,
-            swarm: Swarm::draw(&mut stream("swarm")),
             streams: Streams {
                 work: stream("work"),
                 order: stream("order"),
                 fault: stream("fault"),
                 crash: stream("crash"),
+                backup: stream("backup"),
             },
             trace: Trace::new(rows_max),
             report: Report::default(),
+            backup: None,
         }
     }
 
@@ -107,17 +121,26 @@ impl World {
             }
             self.rot(&mut disk);
         }
-        self.last_process(disk)
+        match self.last_process(disk)? {
+            Some(disk) => self.older_volume(disk),
+            None => Ok(()),
+        }
     }
 
     /// The volumes of a store that is about to be made. What fails twice, or has no copy, is spared; see `inspect`.
     pub(super) fn new_disk(&self) -> Disk {
         let layout = &self.store.layout;
-        let mut lead = vec![0; layout.total_bytes(0) as usize];
-        lead[layout.table_offset(0) as usize..].fill(OLD_BYTE);
-        let mut disk = Disk::new(vec![lead]);
-        for slot in 0..2 {
-            disk.spare(LEAD, Layout::superblock_offset(slot, 1), BLOCK as usize);
+        let volume = |volume: u16| {
+            let records = if volume == LEAD { layout.table_offset(0) } else { SUPERBLOCK_AREA_BYTES };
+            let mut bytes = vec![0; layout.total_bytes(volume) as usize];
+            bytes[records as usize..].fill(OLD_BYTE);
+            bytes
+        };
+        let mut disk = Disk::new((0..layout.volumes()).map(volume).collect());
+        for volume in 0..layout.volumes() {
+            for slot in 0..2 {
+                disk.spare(volume, Layout::superblock_offset(slot, 1), BLOCK as usize);
+            }
         }
         disk.spare(LEAD, layout.catalogue_offset + layout.catalogue_room, layout.catalogue_room as usize);
         disk
@@ -125,7 +148,10 @@ impl World {
 
     /// One process from open to end; what it leaves. `None`: the store is damaged beyond opening, and that was told.
     fn process(&mut self, disk: Disk) -> Result<Option<Disk>, Broken> {
-        let early = self.streams.crash.thousandths(self.swarm.crash_early).then(|| 1 + self.streams.crash.below(9));
+        let early = self.streams.crash.thousandths(self.swarm.crash_early).then(|| {
+            let reach = 1 << (1 + self.streams.crash.below(5));
+            1 + self.streams.crash.below(reach)
+        });
         let end = self.draw_end();
         let (io, is_closed) = match self.start(disk, early.unwrap_or(u64::MAX), end)? {
             Left::Nothing => return Ok(None),
@@ -169,6 +195,7 @@ impl World {
             queue_depth: self.swarm.queue_depth,
             alignment: self.swarm.alignment,
             faults: self.swarm.faults,
+            faulty: self.swarm.faulty,
         };
         let mut life = Life::new(self, work, disk, settings, superblock, table);
         match end {
@@ -189,13 +216,13 @@ impl World {
         }
     }
 
-    /// Faults are over: everything that is asked for succeeds, except where damage is.
-    fn last_process(&mut self, mut disk: Disk) -> Result<(), Broken> {
+    /// Faults are over: everything that is asked for succeeds, except where damage is. What is left, if the store opens.
+    fn last_process(&mut self, mut disk: Disk) -> Result<Option<Disk>, Broken> {
         disk.heal_bad();
         let (superblock, table, disk) = match self.open(disk, u64::MAX)? {
             Opening::Open { superblock, table, disk } => (*superblock, table, disk),
             Opening::Crashed(_) => unreachable!("nothing stops the last process"),
-            Opening::Damaged => return Ok(()),
+            Opening::Damaged => return Ok(None),
         };
         let mut work = Work::draw(&mut self.streams.work, &self.store, self.oracle.is_sealed());
         let reading = work.reading_all(&self.store);
@@ -211,8 +238,27 @@ impl World {
         }
         let io = life.into_io();
         self.count(&io);
-        self.power_loss(&io)?;
-        Ok(())
+        self.power_loss(&io).map(Some)
+    }
+
+    /// One of several volumes comes back from a backup. The store may open, at the lead's commit; its pages are those of
+    /// that commit, or told to be damaged.
+    fn older_volume(&mut self, disk: Disk) -> Result<(), Broken> {
+        let volumes = disk.volumes();
+        let Some(Backup { saved, volumes: old }) = self.backup.take().filter(|_| volumes > 1) else {
+            return Ok(());
+        };
+        let volume = self.streams.backup.below(u64::from(volumes)) as u16;
+        let mut world = World { report: Report::default(), trace: Trace::new(0), ..self.clone() };
+        let doubtful = if volume == LEAD { 0..volumes } else { volume..volume + 1 };
+        if volume == LEAD {
+            world.oracle.acknowledged = Some(saved);
+        }
+        let ended = world.last_process(disk.restored(volume, &old[usize::from(volume)], doubtful));
+        self.trace.row("older volume", None, [i64::from(volume), world.trace.hash() as i64, 0, 0]);
+        self.report.add(&world.report);
+        self.report.mark(Mark::OlderVolume);
+        ended.map(drop)
     }
 
     fn count(&mut self, io: &MemoryIo) {
@@ -233,14 +279,14 @@ impl World {
             Held::NoCommit => {
                 let superblock = blank(&self.store.layout, &self.store.regions, [9; 16]);
                 let plain = Plain::new(self.new_disk(), seed, stop_after);
-                let written = mark_unfinished(&plain)
-                    .and_then(|()| write_first_records(&plain, &self.store.layout, &self.store.regions, &superblock));
+                let written = self.create(&plain, &superblock);
                 self.check_opened(&plain, written.map_err(|e| e.to_string()))?;
                 (Box::new(superblock), Vec::new(), plain, Mark::CrashInCreation)
             }
             Held::At(superblock, table) => {
+                check_fit(&self.store, disk.remains())?;
                 let plain = Plain::new(disk, seed, stop_after);
-                let renewed = renew(&plain, &superblock);
+                let renewed = renew(&plain.volume(LEAD), &superblock);
                 self.check_opened(&plain, renewed.map_err(|e| e.to_string()))?;
                 (superblock, table, plain, Mark::CrashInRecovery)
             }
@@ -259,7 +305,35 @@ impl World {
             self.report.mark(if is_found { Mark::UnacknowledgedFound } else { Mark::UnacknowledgedLost });
         }
         self.oracle.opened(commit);
-        Ok(Opening::Open { superblock, table, disk: plain.into_disk() })
+        let disk = plain.into_disk();
+        if disk.volumes() > 1 {
+            self.report.mark(Mark::SeveralVolumes);
+            self.back_up(&disk);
+        }
+        Ok(Opening::Open { superblock, table, disk })
+    }
+
+    /// Makes the files of a store, as `Store::create` does.
+    fn create(&self, plain: &Plain, lead: &Superblock) -> Result<(), Error> {
+        let layout = &self.store.layout;
+        for volume in 0..layout.volumes() {
+            mark_unfinished(&plain.volume(volume))?;
+        }
+        for volume in 0..layout.volumes() {
+            let superblock = Superblock { volume, ..lead.clone() };
+            write_first_records(&plain.volume(volume), layout, &self.store.regions, &superblock)?;
+        }
+        Ok(())
+    }
+
+    /// Now and then somebody copies the volumes.
+    fn back_up(&mut self, disk: &Disk) {
+        if let Some(saved) = &self.oracle.acknowledged
+            && (self.backup.is_none() || self.streams.backup.below(2) == 0)
+        {
+            let volumes = (0..disk.volumes()).map(|volume| disk.live(volume).to_vec()).collect();
+            self.backup = Some(Backup { saved: saved.clone(), volumes });
+        }
     }
 
     fn check_opened(&self, plain: &Plain, result: Result<(), String>) -> Result<(), Broken> {
@@ -273,9 +347,9 @@ impl World {
         if !self.streams.crash.thousandths(self.swarm.power_loss) {
             return Ok(disk);
         }
-        let crash = self.draw_crash(disk.unflushed());
+        let crashes = self.draw_crashes(|volume| disk.unflushed_on(volume));
         let mut image = Vec::new();
-        disk.crash_into(std::iter::empty(), crash, &mut self.streams.crash, &mut image);
+        disk.crash_apart_into(std::iter::empty(), &crashes, &mut self.streams.crash, &mut image);
         self.inspect(disk.remains_of(&image))?;
         Ok(disk.restarted(image))
     }
@@ -286,24 +360,24 @@ impl World {
         self.trace.row("power loss", None, [io.unflushed() as i64, 0, 0, 0]);
         let mut image = Vec::new();
         for _ in 0..1 + self.streams.crash.below(IMAGES_MAX) {
-            let crash = self.draw_crash(io.unflushed());
-            io.crash_into(self.streams.crash.draw(), crash, &mut image);
+            let crashes = self.draw_crashes(|volume| io.unflushed_on(volume));
+            io.crash_apart_into(self.streams.crash.draw(), &crashes, &mut image);
             self.inspect(io.disk().remains_of(&image))?;
         }
         Ok(io.disk().restarted(image))
     }
 
-    fn draw_crash(&mut self, unflushed: usize) -> Crash {
+    /// A crash of each volume, half of the time of the same kind.
+    fn draw_crashes(&mut self, unflushed: impl Fn(u16) -> usize) -> Vec<Crash> {
+        let volumes = self.store.layout.volumes();
         let rng = &mut self.streams.crash;
-        let which = rng.below(unflushed.max(1) as u64) as usize;
-        match rng.below(8) {
-            0 => Crash::NoneSurvive,
-            1 => Crash::AllSurvive,
-            2 => Crash::OnlySurvivor(which),
-            3 => Crash::OnlyLoss(which),
-            4 => Crash::Prefix(which),
-            _ => Crash::Torn,
-        }
+        let one = draw_crash(rng, unflushed(LEAD));
+        let is_alike = volumes == 1 || rng.below(2) == 0;
+        let others = (1..volumes).map(|volume| match draw_crash(rng, unflushed(volume)) {
+            _ if is_alike && matches!(one, Crash::NoneSurvive | Crash::AllSurvive | Crash::Torn) => one,
+            own => own,
+        });
+        [one].into_iter().chain(others).collect()
     }
 
     /// Inspects what a crash left.
@@ -319,21 +393,34 @@ impl World {
             return;
         }
         let layout = &self.store.layout;
+        let faulty: Vec<u16> = (0..layout.volumes()).filter(|volume| self.swarm.faulty >> volume & 1 == 1).collect();
+        let volume = rng.pick(&faulty);
+        let records = if volume == LEAD { layout.table_offset(2) } else { SUPERBLOCK_AREA_BYTES };
         // Half of the time among the records.
-        let (from, to) = if rng.below(2) == 0 {
-            (0, layout.table_offset(2))
-        } else {
-            (layout.table_offset(2), layout.total_bytes(0))
-        };
+        let end = layout.total_bytes(volume);
+        let (from, to) = if rng.below(2) == 0 || records == end { (0, records) } else { (records, end) };
         let at = from + rng.below(to - from);
-        if disk.is_spared(LEAD, at, 1) {
+        if disk.is_spared(volume, at, 1) {
             return;
         }
-        self.trace.row("rot", None, [at as i64, 0, 0, 0]);
+        self.trace.row("rot", None, [i64::from(volume), at as i64, 0, 0]);
         if rng.below(4) == 0 {
-            disk.spoil(LEAD, at);
+            disk.spoil(volume, at);
         } else {
-            disk.rot(LEAD, at, rng.below(8) as u32);
+            disk.rot(volume, at, rng.below(8) as u32);
         }
+    }
+}
+
+/// A crash of one volume with so many writes that are not flushed.
+pub(super) fn draw_crash(rng: &mut SplitMix64, unflushed: usize) -> Crash {
+    let which = rng.below(unflushed.max(1) as u64) as usize;
+    match rng.below(8) {
+        0 => Crash::NoneSurvive,
+        1 => Crash::AllSurvive,
+        2 => Crash::OnlySurvivor(which),
+        3 => Crash::OnlyLoss(which),
+        4 => Crash::Prefix(which),
+        _ => Crash::Torn,
     }
 }

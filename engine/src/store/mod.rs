@@ -23,7 +23,7 @@ mod claim;
 pub(crate) mod recover;
 pub(crate) mod renew;
 mod share;
-mod volumes;
+pub(crate) mod volumes;
 
 /// Name of a volume's file.
 const FILE_NAME: &str = "volume.mt";

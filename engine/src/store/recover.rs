@@ -57,6 +57,7 @@ impl Target for VolumeFile {
 }
 
 /// What a directory holds.
+#[derive(Clone)]
 pub(crate) enum Found {
     Nothing,
     /// A file of ours that no commit was written to: a creation that did not finish, or a volume other than the lead.

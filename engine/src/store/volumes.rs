@@ -4,6 +4,7 @@
 //! many there are. A volume that is missing, foreign or given twice is named, never worked around.
 
 use super::recover::Found;
+use crate::canary::{Canary, planted};
 use crate::error::Error;
 use crate::format::Superblock;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ pub(super) fn check_distinct(dirs: &[PathBuf]) -> Result<(), Error> {
 /// # Errors
 /// `Exists` where a directory holds a store; `ForeignVolume` where it holds a volume of a store that is not among these
 /// directories: without its lead nobody can say whether that store has commits.
-pub(super) fn leftovers<'a>(dirs: &'a [PathBuf], found: &[Found]) -> Result<Vec<&'a Path>, Error> {
+pub(crate) fn leftovers<'a>(dirs: &'a [PathBuf], found: &[Found]) -> Result<Vec<&'a Path>, Error> {
     let unfinished: Vec<[u8; 16]> = found
         .iter()
         .filter_map(|f| match f {
@@ -50,7 +51,7 @@ pub(super) fn leftovers<'a>(dirs: &'a [PathBuf], found: &[Found]) -> Result<Vec<
 }
 
 /// For each volume in order the index of its directory, and the lead's superblock.
-pub(super) fn arrange(dirs: &[PathBuf], found: &[Found]) -> Result<(Vec<usize>, Superblock), Error> {
+pub(crate) fn arrange(dirs: &[PathBuf], found: &[Found]) -> Result<(Vec<usize>, Superblock), Error> {
     let superblocks: Vec<Option<&Superblock>> = found
         .iter()
         .map(|f| match f {
@@ -66,13 +67,14 @@ pub(super) fn arrange(dirs: &[PathBuf], found: &[Found]) -> Result<(Vec<usize>, 
     if !matches!(found[lead_at], Found::Store(_)) {
         return Err(Error::NoCommit { path: dirs[lead_at].clone() });
     }
+    let is_ours = |s: &Superblock| s.uuid == lead.uuid || planted(Canary::ForeignVolume);
     let mut order = vec![None; usize::from(lead.volumes)];
     for ((index, dir), superblock) in dirs.iter().enumerate().zip(&superblocks) {
         let Some(s) = superblock else {
             let what = format!("no volume is here; expected one of store {}", uuid(lead));
             return Err(Error::MissingVolume { path: dir.clone(), what });
         };
-        let place = order.get_mut(usize::from(s.volume)).filter(|place| place.is_none() && s.uuid == lead.uuid);
+        let place = order.get_mut(usize::from(s.volume)).filter(|place| place.is_none() && is_ours(s));
         let Some(place) = place else {
             let what = format!("expected another volume of store {}, found {}", uuid(lead), name(s));
             return Err(Error::ForeignVolume { path: dir.clone(), what });

@@ -29,6 +29,30 @@ pub enum Crash {
     Torn,
 }
 
+impl Crash {
+    /// Does to the volume what the crash leaves of its write number `n`; of a torn one each sector with a probability of
+    /// `eighths`.
+    fn apply(self, n: usize, write: &Unflushed<'_>, eighths: u64, rng: &mut SplitMix64, target: &mut [u8]) {
+        match self {
+            Crash::NoneSurvive => {}
+            Crash::AllSurvive => apply(target, write.offset, write.bytes),
+            Crash::OnlySurvivor(which) if which == n => apply(target, write.offset, write.bytes),
+            Crash::OnlySurvivor(_) => {}
+            Crash::OnlyLoss(which) if which == n => {}
+            Crash::OnlyLoss(_) => apply(target, write.offset, write.bytes),
+            Crash::Prefix(which) if which == n => apply_some(target, write, 4, rng),
+            Crash::Prefix(which) if which < n => {}
+            Crash::Prefix(_) => apply(target, write.offset, write.bytes),
+            Crash::Torn => apply_some(target, write, eighths, rng),
+        }
+    }
+}
+
+/// From "hardly anything" to "nearly everything".
+fn draw_eighths(rng: &mut SplitMix64) -> u64 {
+    rng.pick(&[1, 4, 7])
+}
+
 /// A write that is not durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unflushed<'a> {
@@ -90,6 +114,27 @@ impl Disk {
     /// How many writes are volatile.
     pub(crate) fn unflushed(&self) -> usize {
         self.volatile.len()
+    }
+
+    /// How many of them are to this volume.
+    pub(crate) fn unflushed_on(&self, volume: u16) -> usize {
+        self.volatile.iter().filter(|write| write.volume == volume).count()
+    }
+
+    /// Number of volumes.
+    pub(crate) fn volumes(&self) -> u16 {
+        self.live.len() as u16
+    }
+
+    /// A volume comes back from a backup with this content; none of these volumes' bytes can be relied upon then.
+    pub(crate) fn restored(mut self, volume: u16, content: &[u8], doubtful: Range<u16>) -> Disk {
+        self.write_durable(volume, 0, content);
+        for volume in doubtful {
+            let whole = range(0, self.live(volume).len());
+            self.damage.suspect(volume, &whole, self.writes_completed);
+        }
+        self.writes_completed += 1;
+        self
     }
 
     pub(crate) fn write_durable(&mut self, volume: u16, offset: u64, bytes: &[u8]) {
@@ -217,24 +262,32 @@ impl Disk {
         image: &mut Vec<Vec<u8>>,
     ) {
         image.clone_from(&self.durable);
-        let volatile = self.volatile.iter().map(|w| Unflushed { volume: w.volume, offset: w.offset, bytes: &w.bytes });
-        // From "hardly anything" to "nearly everything".
-        let eighths = [1, 4, 7][rng.below(3) as usize];
-        for (n, write) in volatile.chain(in_flight).enumerate() {
-            let target = &mut image[usize::from(write.volume)];
-            match crash {
-                Crash::NoneSurvive => {}
-                Crash::AllSurvive => apply(target, write.offset, write.bytes),
-                Crash::OnlySurvivor(which) if which == n => apply(target, write.offset, write.bytes),
-                Crash::OnlySurvivor(_) => {}
-                Crash::OnlyLoss(which) if which == n => {}
-                Crash::OnlyLoss(_) => apply(target, write.offset, write.bytes),
-                Crash::Prefix(which) if which == n => apply_some(target, &write, 4, rng),
-                Crash::Prefix(which) if which < n => {}
-                Crash::Prefix(_) => apply(target, write.offset, write.bytes),
-                Crash::Torn => apply_some(target, &write, eighths, rng),
-            }
+        let eighths = draw_eighths(rng);
+        for (n, write) in self.volatile().chain(in_flight).enumerate() {
+            crash.apply(n, &write, eighths, rng, &mut image[usize::from(write.volume)]);
         }
+    }
+
+    /// The same where each volume has a crash of its own, which numbers the writes to that volume.
+    pub(crate) fn crash_apart_into<'a>(
+        &'a self,
+        in_flight: impl Iterator<Item = Unflushed<'a>>,
+        crashes: &[Crash],
+        rng: &mut SplitMix64,
+        image: &mut Vec<Vec<u8>>,
+    ) {
+        image.clone_from(&self.durable);
+        let mut apart: Vec<(Crash, u64, usize)> = crashes.iter().map(|crash| (*crash, draw_eighths(rng), 0)).collect();
+        for write in self.volatile().chain(in_flight) {
+            let volume = usize::from(write.volume);
+            let (crash, eighths, n) = &mut apart[volume];
+            crash.apply(*n, &write, *eighths, rng, &mut image[volume]);
+            *n += 1;
+        }
+    }
+
+    fn volatile(&self) -> impl Iterator<Item = Unflushed<'_>> {
+        self.volatile.iter().map(|w| Unflushed { volume: w.volume, offset: w.offset, bytes: &w.bytes })
     }
 
     /// What has completed, and any sectors of what is in flight.
