@@ -52,6 +52,18 @@ pub(crate) enum Canary {
     StripeOverlap,
     /// A volume of another store is taken for one of this.
     ForeignVolume,
+    /// Copies of pages that are written elsewhere are found again.
+    StaleCopy,
+    /// A ticket does not keep the sweeps' users off its pages.
+    TicketAside,
+    /// What a ticket has changed is written while a commit is being made.
+    TicketNoHold,
+    /// A commit is taken on while a writing ticket is held.
+    CommitBesideTicket,
+    /// An access is taken back although its user has the lease.
+    RecallTaken,
+    /// A copy that came back unchanged from a writing ticket is found again.
+    UnchangedCopy,
 }
 
 /// Whether the bug is planted on this thread.
@@ -70,7 +82,7 @@ mod nest {
     use std::cell::Cell;
 
     /// Every bug.
-    pub(crate) const ALL: [Canary; 23] = [
+    pub(crate) const ALL: [Canary; 29] = [
         Canary::NoSyncBeforeSuperblock,
         Canary::NoSyncAfterSuperblock,
         Canary::SuperblockWithTable,
@@ -94,6 +106,12 @@ mod nest {
         Canary::SyncLeadOnly,
         Canary::StripeOverlap,
         Canary::ForeignVolume,
+        Canary::StaleCopy,
+        Canary::TicketAside,
+        Canary::TicketNoHold,
+        Canary::CommitBesideTicket,
+        Canary::RecallTaken,
+        Canary::UnchangedCopy,
     ];
 
     thread_local! {

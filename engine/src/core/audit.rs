@@ -1,8 +1,9 @@
 //! A full check of the core's books against each other, for the simulation: spans and window, intervals and
-//! operations, runs and intervals, flushes. It changes nothing and panics where two books differ.
+//! operations, runs and intervals, flushes, tickets and copies. It changes nothing and panics where two books differ.
 
 use super::Core;
-use crate::core::interval::State;
+use crate::core::interval::{Interval, State};
+use crate::core::ticket::{Spot, State as TicketState, Ticket};
 use crate::core::transfer::{Owner, Purpose, Transfer};
 use crate::io::Io;
 
@@ -15,11 +16,22 @@ impl<I: Io> Core<I> {
         }
         self.audit_intervals();
         self.audit_runs();
+        self.audit_tickets();
         self.audit_commit();
     }
 
     fn transfers_that(&self, mut what: impl FnMut(&Transfer) -> bool) -> u32 {
         self.transfers.all().filter(|t| what(t)).count() as u32
+    }
+
+    fn transfers_of(&self, whose: Owner) -> u32 {
+        self.transfers_that(|t| match t.purpose {
+            Purpose::Fetch { owner }
+            | Purpose::Verify { owner }
+            | Purpose::Digest { owner }
+            | Purpose::Store { owner } => owner == whose,
+            Purpose::Table | Purpose::Super | Purpose::Sync => false,
+        })
     }
 
     fn audit_intervals(&self) {
@@ -28,13 +40,7 @@ impl<I: Io> Core<I> {
         for (n, interval) in self.live.iter().enumerate() {
             let seq = interval.seq;
             assert_eq!(seq, self.live[0].seq + n as u64, "intervals are numbered without gaps");
-            let outstanding = self.transfers_that(|t| match t.purpose {
-                Purpose::Fetch { owner }
-                | Purpose::Verify { owner }
-                | Purpose::Digest { owner }
-                | Purpose::Store { owner } => owner == Owner::Interval(seq),
-                Purpose::Table | Purpose::Super | Purpose::Sync => false,
-            });
+            let outstanding = self.transfers_of(Owner::Interval(seq));
             assert_eq!(interval.outstanding, outstanding, "interval {seq}: operations counted and in flight");
             let moves = matches!(interval.state(), State::Fetching | State::Writing);
             assert_eq!(moves, outstanding > 0, "interval {seq} is {:?}", interval.state());
@@ -58,7 +64,7 @@ impl<I: Io> Core<I> {
             let live: Vec<u64> = state.live.iter().map(|(seq, _)| *seq).collect();
             let expected = self.live.iter().filter(|i| i.run == id && i.state() != State::Free).map(|i| i.seq);
             assert_eq!(live, expected.collect::<Vec<_>>(), "{}: live intervals", state.run);
-            let busy = |i: &&super::Interval| i.run == id && matches!(i.state(), State::Fetching | State::Ready);
+            let busy = |i: &&Interval| i.run == id && matches!(i.state(), State::Fetching | State::Ready);
             let writers = self.live.iter().filter(busy).filter(|i| i.mode.writes()).count();
             let all = self.live.iter().filter(busy).count();
             assert!(writers == 0 || all == 1, "{}: a writer beside {} others", state.run, all - 1);
@@ -72,6 +78,31 @@ impl<I: Io> Core<I> {
             assert!(home.flushing == 0 || writers == 0, "{}: a writer while the run is flushed", state.run);
             assert!(home.loaded || !home.dirty, "{}: changed without being loaded", state.run);
         }
+    }
+
+    fn audit_tickets(&self) {
+        let has_pages = |t: &Ticket| !matches!(t.state(), TicketState::Waiting | TicketState::Recalling);
+        let is_active =
+            |i: &&Interval| matches!(i.state(), State::Fetching | State::Ready | State::Held | State::Writing);
+        for (id, ticket) in self.tickets.iter() {
+            let (run, writes) = (ticket.run, ticket.mode.writes());
+            assert_eq!(ticket.outstanding, self.transfers_of(Owner::Ticket(id)), "{ticket:?}: operations");
+            let moves = matches!(ticket.state(), TicketState::Fetching | TicketState::Writing);
+            assert_eq!(moves, ticket.outstanding > 0, "{ticket:?}");
+            if !has_pages(ticket) {
+                continue;
+            }
+            for (_, other) in self.tickets.iter().filter(|(other, ticket)| *other != id && has_pages(ticket)) {
+                let clash = other.run.overlaps(&run) && (writes || other.mode.writes());
+                assert!(!clash, "{ticket:?} beside {other:?}");
+            }
+            for interval in self.live.iter().filter(is_active) {
+                let clash = self.runs.get(interval.run).run.overlaps(&run) && (writes || interval.mode.writes());
+                assert!(!clash, "{ticket:?} beside interval {} in {:?}", interval.seq, interval.state());
+            }
+        }
+        let holders = |frame| self.tickets.iter().filter(|(_, t)| t.spot == Some(Spot::Frame(frame))).count() as u32;
+        self.tickets.frames.audit(holders);
     }
 
     fn audit_commit(&self) {

@@ -10,6 +10,7 @@
 //! - a frame that nobody holds is loaded and not stale: others are dropped when their last holder goes.
 
 use super::pool::Pool;
+use crate::canary::{Canary, planted};
 use crate::id::Run;
 use std::collections::BTreeMap;
 
@@ -181,11 +182,29 @@ impl Frames {
 
     /// Pages of the run were written: frames that hold any of them are spoilt, but the one they were written in.
     pub(crate) fn written(&mut self, run: Run, but: Option<FrameId>) {
-        loop {
+        while !planted(Canary::StaleCopy) {
             let found = self.overlapping(run).map(|(_, id)| id).find(|id| Some(*id) != but);
             let Some(id) = found else { return };
             self.spoil(id);
         }
+    }
+
+    /// Panics where the books of copies do not agree; `holders`: how many tickets use each.
+    pub(crate) fn audit(&self, holders: impl Fn(FrameId) -> u32) {
+        let frames = || self.slots.iter().enumerate().filter_map(|(n, slot)| Some((FrameId(n as u32), slot.as_ref()?)));
+        for (id, frame) in frames() {
+            let run = frame.run;
+            assert_eq!(frame.holders, holders(id), "{run}: holders counted and there");
+            assert_eq!(self.index.get(&run) == Some(&id), !frame.stale, "{run}: found unless it is stale");
+            assert_eq!(self.held.get(&frame.offset) == Some(&frame.bytes), frame.holders > 0, "{run}: held");
+            let is_unused = self.unused.get(&frame.unused_since) == Some(&id);
+            assert_eq!(is_unused, frame.holders == 0, "{run}: unused");
+            assert!(frame.holders > 0 || (frame.loaded && !frame.stale), "{run}: kept without being of use");
+        }
+        let bytes: u64 = frames().map(|(_, frame)| frame.bytes).sum();
+        assert_eq!(bytes + self.pool.free_bytes(), self.pool.bytes(), "bytes of copies and holes");
+        let count = frames().count();
+        assert!(self.index.len() <= count && self.held.len() + self.unused.len() == count, "copies that are gone");
     }
 
     fn drop_frame(&mut self, id: FrameId) {

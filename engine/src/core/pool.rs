@@ -39,6 +39,11 @@ impl Pool {
         self.bytes
     }
 
+    /// Bytes that nobody has.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.holes.iter().map(|hole| hole.bytes).sum()
+    }
+
     /// Takes the first room that is large enough, or nothing if none is.
     pub(crate) fn take(&mut self, bytes: u64) -> Option<u64> {
         assert!(bytes > 0 && bytes.is_multiple_of(BLOCK), "{bytes} bytes are not a whole number of blocks");

@@ -12,6 +12,7 @@
 
 use super::tickets::TicketId;
 use super::{Core, Event};
+use crate::canary::{Canary, planted};
 use crate::core::interval::{Interval, Recall, State};
 use crate::core::runs::RunId;
 use crate::core::ticket::{State as TicketState, Ticket};
@@ -100,7 +101,7 @@ impl<I: Io> Core<I> {
             return;
         }
         assert_eq!(interval.recall, Recall::Asked, "interval {seq} was not recalled");
-        if taken {
+        if taken && !planted(Canary::RecallTaken) {
             interval.recall = Recall::Taken;
             return;
         }

@@ -16,6 +16,7 @@ use super::pool::Pool;
 use super::recall::Obstacle;
 use super::ticket::{Spot, State, Ticket};
 use super::{Core, Event};
+use crate::canary::{Canary, planted};
 use crate::config::Kind;
 use crate::core::runs::{Home, RunId};
 use crate::core::transfer::Owner;
@@ -66,7 +67,7 @@ impl Tickets {
 
     /// Whether a ticket keeps an interval from starting such a use of these pages.
     pub(crate) fn exclude(&self, run: Run, writes: bool) -> bool {
-        self.iter().any(|(_, ticket)| ticket.excludes(run, writes))
+        self.iter().any(|(_, ticket)| ticket.excludes(run, writes)) && !planted(Canary::TicketAside)
     }
 
     /// Whether a user has, or may get at any moment, the right to change pages that a commit would cover.
@@ -160,7 +161,9 @@ impl<I: Io> Core<I> {
             }
             State::Ready if changed && self.poison.is_none() => self.ticket_changed(id),
             State::Ready => {
-                if let (true, Some(Spot::Frame(frame))) = (ticket.mode.writes(), ticket.spot) {
+                if let (true, Some(Spot::Frame(frame))) = (ticket.mode.writes(), ticket.spot)
+                    && !planted(Canary::UnchangedCopy)
+                {
                     // A fresh one was never filled, and nobody can tell what was written to the other.
                     self.tickets.frames.spoil(frame);
                 }
@@ -384,7 +387,8 @@ impl<I: Io> Core<I> {
             Spot::Frame(frame) => {
                 self.tickets.frames.set_loaded(frame);
                 self.tickets.frames.written(run, Some(frame));
-                if self.commit.is_running() && kind == Kind::Checkpointed {
+                let held = self.commit.is_running() && kind == Kind::Checkpointed;
+                if held && !planted(Canary::TicketNoHold) {
                     self.tickets.get_mut(id).become_state(State::Held);
                 } else {
                     self.ticket_write(id);

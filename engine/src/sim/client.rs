@@ -38,6 +38,7 @@ impl Life<'_> {
                 }
             }
         }
+        self.settle()?;
         self.commit_awaited()?;
         self.drained()
     }
@@ -97,9 +98,10 @@ impl Life<'_> {
             self.pass(seq);
             return Ok(());
         }
-        let must_fail = self.must_fail(run, mode);
+        let is_barred = self.is_barred(run, mode);
         match self.take(seq, run, mode, interval.release)? {
-            Ok(()) if must_fail => {
+            // Undefined to the end: others may have written it meanwhile.
+            Ok(()) if is_barred || (mode.reads() && self.world.oracle.is_undefined(run)) => {
                 Err(Broken::new(Check::Kinds, format!("an access to {run}, {mode:?}, does not fail")).into())
             }
             Ok(()) => Ok(()),
@@ -154,6 +156,7 @@ impl Life<'_> {
             }
         }
         self.end(true);
+        self.settle()?;
         self.commit(false)?;
         self.commit_awaited()?;
         self.drained()

@@ -1,11 +1,10 @@
 //! One process: the core over the simulated disk, stepped one turn at a time, and what its users keep beside it. It
 //! does what the reactor and its handle do in production, and checks all that the core says.
-//!
-//! A client that lives beside the sweep belongs here as one more field whose acts `turn` interleaves.
 
 use super::inspect::path;
 use super::oracle::{compare, fill};
 use super::report::{Broken, Check, Mark};
+use super::users::Users;
 use super::work::Work;
 use super::world::World;
 use crate::arena::Arena;
@@ -13,8 +12,8 @@ use crate::config::Kind;
 use crate::core::{Command, Core, Event, Parts, meta_bytes};
 use crate::error::Error;
 use crate::format::layout::Side;
-use crate::format::{Entry, Superblock};
-use crate::id::{Mode, Run};
+use crate::format::{BLOCK, Entry, Superblock};
+use crate::id::{Mode, RegionId, Run};
 use crate::io::memory::disk::Disk;
 use crate::io::memory::fault::{Effect, Fault};
 use crate::io::memory::{MemoryIo, Settings};
@@ -25,6 +24,9 @@ use std::sync::Arc;
 /// Turns without any event after which nothing is expected to happen any more. A straggler sits out 200 polls, and a
 /// refusal may repeat.
 const PATIENCE: u64 = 5_000;
+
+/// Turns that nothing takes, even while others keep the disk busy.
+const ENDURANCE: u64 = 200_000;
 
 /// Turns between two audits of the core's books.
 const AUDIT_TURNS: u64 = 16;
@@ -57,33 +59,55 @@ pub(super) enum Use {
     WillFill,
     /// Has filled them with these versions.
     Filled(Vec<u64>),
+    /// Has spoiled them, and will give them back unchanged.
+    Spoiled,
 }
 
 /// A lease that is held.
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
+    /// Of an access its number, of a ticket the user's.
     pub(super) seq: u64,
     pub(super) run: Run,
     pub(super) mode: Mode,
     /// Where it is given back at the latest.
     pub(super) release: u32,
     pub(super) used: Use,
-    offset: u64,
-    bytes: u64,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
 }
 
-/// What the core said of an access: offset and bytes, or an error and the commit that was the last then.
-type Published = Result<(u64, u64), (Error, u64)>;
+/// An error, judged when it was told: what explains it may be gone later.
+#[derive(Debug)]
+pub(super) struct Told {
+    error: Error,
+    /// The last commit then.
+    commit: u64,
+    /// How much had been written then, for the oracle.
+    writes: u64,
+    /// Whether the disk explained it, if it is the disk's.
+    is_explained: bool,
+}
+
+impl Told {
+    pub(super) fn error(&self) -> &Error {
+        &self.error
+    }
+}
+
+/// What the core said of an access: offset and bytes, or an error.
+type Published = Result<(u64, u64), Told>;
 
 /// A running process.
 pub(super) struct Life<'w> {
     pub(super) world: &'w mut World,
     pub(super) work: Work,
     pub(super) core: Core<MemoryIo>,
-    arena: Arc<Arena>,
+    pub(super) arena: Arc<Arena>,
     /// Published and not taken.
-    ready: BTreeMap<u64, Published>,
+    pub(super) ready: BTreeMap<u64, Published>,
     pub(super) leases: Vec<Lease>,
+    pub(super) users: Users,
     /// A commit is being made; accesses taken since it began.
     committing: Option<u64>,
     placed: Option<Result<(), Error>>,
@@ -105,7 +129,8 @@ impl<'w> Life<'w> {
         table: Vec<Entry>,
     ) -> Life<'w> {
         let store = &world.store;
-        let arena_bytes = work.arena_bytes + meta_bytes(&store.layout);
+        let unplanned_bytes = if world.swarm.users > 0 { world.swarm.unplanned_blocks * BLOCK } else { 0 };
+        let arena_bytes = work.arena_bytes + unplanned_bytes + meta_bytes(&store.layout);
         let arena = Arc::new(Arena::new(arena_bytes).expect("a small arena can be had"));
         let mut io = MemoryIo::on(Arc::clone(&arena), disk, settings);
         io.keep_record();
@@ -115,13 +140,14 @@ impl<'w> Life<'w> {
             layout: store.layout.clone(),
             regions: store.regions.clone(),
             volumes: (0..store.layout.volumes()).map(|volume| path(volume).to_path_buf()).collect(),
-            unplanned_bytes: 0,
+            unplanned_bytes,
             transfer_bytes: store.transfer_bytes,
             table,
             superblock,
         };
         Life {
             core: Core::new(parts),
+            users: Users::new(world.swarm.users, work.arena_bytes, unplanned_bytes),
             world,
             work,
             arena,
@@ -157,6 +183,16 @@ impl<'w> Life<'w> {
         if self.turns.is_multiple_of(AUDIT_TURNS) {
             self.core.audit();
         }
+        self.listen()?;
+        if self.quiet_turns > PATIENCE {
+            let what = format!("nothing happens any more, in turn {}", self.turns);
+            return Err(Broken::new(Check::Liveness, what).into());
+        }
+        self.act_beside()
+    }
+
+    /// Takes in what the core has to say.
+    fn listen(&mut self) -> Going {
         let mut poisoned = false;
         while let Some(event) = self.core.next_event() {
             self.quiet_turns = 0;
@@ -166,13 +202,7 @@ impl<'w> Life<'w> {
             poisoned |= matches!(event, Event::Poisoned { .. });
             self.take_in(event)?;
         }
-        match () {
-            () if poisoned => Err(Stop::Poisoned),
-            () if self.quiet_turns > PATIENCE => {
-                Err(Broken::new(Check::Liveness, format!("nothing happens any more, in turn {}", self.turns)).into())
-            }
-            () => Ok(()),
-        }
+        if poisoned { Err(Stop::Poisoned) } else { Ok(()) }
     }
 
     /// Some turns, as the scheduler likes.
@@ -196,8 +226,18 @@ impl<'w> Life<'w> {
             }
             Event::Failed { seq, error } => {
                 trace.row("failed", None, [seq as i64, 0, 0, 0]);
-                let last = self.world.oracle.acknowledged.as_ref().map_or(0, |saved| saved.commit);
-                self.ready.insert(seq, Err((error, last)));
+                let told = self.told(error);
+                self.ready.insert(seq, Err(told));
+            }
+            Event::Recall { seq } => self.users.recalled(seq),
+            Event::TicketReady { ticket, offset, bytes } => {
+                trace.row("ticket ready", None, [ticket as i64, offset as i64, bytes as i64, 0]);
+                self.ticket_ready(ticket, offset, bytes)?;
+            }
+            Event::TicketFailed { ticket, error } => {
+                trace.row("ticket failed", None, [ticket as i64, 0, 0, 0]);
+                let told = self.told(error);
+                self.ticket_failed(ticket, &told)?;
             }
             Event::Committed { commit, note } => {
                 trace.row("committed", None, [commit.0 as i64, 0, 0, 0]);
@@ -211,9 +251,6 @@ impl<'w> Life<'w> {
                 self.world.report.mark(Mark::CommitRefused);
                 self.world.oracle.commit_refused();
                 self.committing = None;
-            }
-            Event::Recall { .. } | Event::TicketReady { .. } | Event::TicketFailed { .. } => {
-                unreachable!("no client of this world asks for tickets")
             }
             Event::Poisoned { first } => {
                 trace.row("poisoned", None, [0; 4]);
@@ -239,13 +276,44 @@ impl<'w> Life<'w> {
         Ok(())
     }
 
+    fn told(&self, error: Error) -> Told {
+        let oracle = &self.world.oracle;
+        let commit = oracle.acknowledged.as_ref().map_or(0, |saved| saved.commit);
+        let is_explained = self.is_explained(&error);
+        Told { error, commit, writes: oracle.writes, is_explained }
+    }
+
+    /// Whether the disk explains an error that is the disk's.
+    fn is_explained(&self, error: &Error) -> bool {
+        let disk = self.core.io().disk().remains();
+        match error {
+            Error::Corrupt { region, page, .. } => {
+                let region = self.world.store.regions.iter().position(|spec| spec.name == *region);
+                region.is_some_and(|region| {
+                    let page = Run { region: RegionId(region as u32), first: *page, count: 1 };
+                    self.world.store.layout.contains(page)
+                        && self.extents(page).any(|(v, at, n)| disk.is_suspect(v, at, n))
+                })
+            }
+            Error::Io { path: at, offset, bytes, .. } => {
+                let volume = (0..self.world.store.layout.volumes()).find(|volume| path(*volume) == at);
+                let is_bad = volume.is_some_and(|volume| disk.is_bad(volume, *offset, *bytes as usize));
+                is_bad || self.core.io().counts().of(Fault::Eio) > 0
+            }
+            _ => false,
+        }
+    }
+
     /// Turns until `is_done`.
-    fn until(&mut self, is_done: impl Fn(&Life<'_>) -> bool) -> Going {
+    pub(super) fn until(&mut self, is_done: impl Fn(&Life<'_>) -> bool) -> Going {
         self.quiet_turns = 0;
-        while !is_done(self) {
+        for _ in 0..ENDURANCE {
+            if is_done(self) {
+                return Ok(());
+            }
             self.turn()?;
         }
-        Ok(())
+        Err(Broken::new(Check::Liveness, format!("no end within {ENDURANCE} turns, in turn {}", self.turns)).into())
     }
 
     /// Adopts the placement of the plans.
@@ -271,7 +339,7 @@ impl<'w> Life<'w> {
     }
 
     /// Asks for an access and takes its lease, or its failure, which gives it back.
-    pub(super) fn take(&mut self, seq: u64, run: Run, mode: Mode, release: u32) -> Going<Result<(), (Error, u64)>> {
+    pub(super) fn take(&mut self, seq: u64, run: Run, mode: Mode, release: u32) -> Going<Result<(), Told>> {
         if self.ready.contains_key(&seq) {
             self.world.report.mark(Mark::TakenAtOnce);
         } else {
@@ -288,36 +356,39 @@ impl<'w> Life<'w> {
             }
             Ok((offset, bytes)) => {
                 self.world.trace.row("take", Some(run), [seq as i64, offset as i64, i64::from(mode.writes()), 0]);
-                let lease = Lease { seq, run, mode, release, used: Use::Looks, offset, bytes };
-                self.leased(lease).map(Ok)
+                let mut lease = Lease { seq, run, mode, release, used: Use::Looks, offset, bytes };
+                self.admit(&lease)?;
+                let swarm = &self.world.swarm;
+                if mode.writes() && !self.world.streams.work.thousandths(swarm.discard) {
+                    lease.used = Use::WillFill;
+                    if self.world.streams.work.below(2) == 0 {
+                        self.fill(&mut lease);
+                    }
+                }
+                self.leases.push(lease);
+                Ok(Ok(()))
             }
         }
     }
 
-    fn leased(&mut self, mut lease: Lease) -> Going {
+    /// Checks a lease that is about to be held, by whomever.
+    pub(super) fn admit(&self, lease: &Lease) -> Going {
         if self.world.store.layout.run_bytes(lease.run) != lease.bytes {
             return Err(Broken::new(Check::Memory, format!("{lease:?}: not the bytes of its run")).into());
         }
         let meets = |a: &Lease, b: &Lease| a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-        let clash = |other: &&Lease| meets(other, &lease) && (other.mode.writes() || lease.mode.writes());
-        if let Some(other) = self.leases.iter().find(clash) {
+        let shares = |other: &Lease| meets(other, lease) || other.run.overlaps(&lease.run);
+        let clash = |other: &&Lease| shares(other) && (other.mode.writes() || lease.mode.writes());
+        if let Some(other) = self.leases.iter().chain(self.users.leases()).find(clash) {
             return Err(Broken::new(Check::Memory, format!("{lease:?} overlaps {other:?}")).into());
         }
         if lease.mode.reads() {
-            self.check_bytes(&lease)?;
+            self.check_bytes(lease)?;
         }
-        let swarm = &self.world.swarm;
-        if lease.mode.writes() && !self.world.streams.work.thousandths(swarm.discard) {
-            lease.used = Use::WillFill;
-            if self.world.streams.work.below(2) == 0 {
-                self.fill(&mut lease);
-            }
-        }
-        self.leases.push(lease);
         Ok(())
     }
 
-    fn fill(&mut self, lease: &mut Lease) {
+    pub(super) fn fill(&mut self, lease: &mut Lease) {
         let versions = self.world.oracle.new_versions(lease.run);
         let pages = self.world.oracle.pages(lease.run);
         let mut frame = FrameMut::new(lease.offset, lease.bytes as u32);
@@ -346,8 +417,17 @@ impl<'w> Life<'w> {
 
     /// Gives a lease back.
     pub(super) fn give_back(&mut self, index: usize) -> Going {
-        let mut lease = self.leases.swap_remove(index);
-        if lease.mode.reads() || matches!(lease.used, Use::Filled(_)) {
+        let lease = self.leases.swap_remove(index);
+        let seq = lease.seq;
+        let changed = self.returned(lease)?;
+        self.core.command(Command::Release { seq, changed });
+        Ok(())
+    }
+
+    /// Checks a lease that goes back, and says whether its bytes were changed.
+    pub(super) fn returned(&mut self, mut lease: Lease) -> Going<bool> {
+        let is_looked_at = lease.mode.reads() && lease.used != Use::Spoiled;
+        if is_looked_at || matches!(lease.used, Use::Filled(_)) {
             self.check_bytes(&lease)?;
         }
         if lease.used == Use::WillFill {
@@ -364,8 +444,7 @@ impl<'w> Life<'w> {
         } else if lease.mode.writes() {
             self.world.report.mark(Mark::Discarded);
         }
-        self.core.command(Command::Release { seq: lease.seq, changed });
-        Ok(())
+        Ok(changed)
     }
 
     /// Passes over an access.
@@ -380,9 +459,12 @@ impl<'w> Life<'w> {
         self.until(|life| life.committing.is_none())
     }
 
-    /// Begins a commit; `is_stray`: it may be refused.
+    /// Begins a commit; `is_stray`: it may be refused. While a writing ticket is held it must be.
     pub(super) fn commit(&mut self, is_stray: bool) -> Going {
         self.commit_awaited()?;
+        self.listen()?;
+        let must_refuse = self.users.is_writing(&self.world.store);
+        let is_stray = is_stray || must_refuse;
         let rng = &mut self.world.streams.work;
         let length = if rng.below(8) == 0 { rng.below(9_000) } else { rng.below(40) };
         let note: Vec<u8> = (0..length).map(|_| rng.draw() as u8).collect();
@@ -393,6 +475,12 @@ impl<'w> Life<'w> {
         self.is_stray = is_stray;
         self.committing = Some(0);
         self.core.command(Command::Commit { note });
+        if must_refuse {
+            self.listen()?;
+            if self.committing.is_some() {
+                return Err(Broken::new(Check::Errors, "a commit began while a writing ticket was held").into());
+            }
+        }
         Ok(())
     }
 
@@ -409,43 +497,39 @@ impl<'w> Life<'w> {
     }
 
     /// Whether the error of an access has a reason; the mark of the reason.
-    pub(super) fn judge(&self, run: Run, mode: Mode, (error, last): &(Error, u64)) -> Result<Mark, Broken> {
+    pub(super) fn judge(&self, run: Run, mode: Mode, told: &Told) -> Result<Mark, Broken> {
+        let Told { error, commit: last, writes, is_explained } = told;
         let world = &*self.world;
-        let unexpected = |check| Err(Broken::new(check, format!("an access to {run}, {mode:?}: {error}")));
-        let disk = self.core.io().disk().remains();
         let is_frozen = world.store.layout.kind(run.region) == Kind::Frozen;
-        match error {
-            Error::Misuse { .. } if mode.writes() && is_frozen && self.is_sealing() => Ok(Mark::SealedRefused),
-            Error::Misuse { .. } if mode.reads() && world.oracle.is_undefined(run) => Ok(Mark::UndefinedScratch),
-            Error::Misuse { .. } => unexpected(Check::Kinds),
+        let mark = match error {
+            Error::Misuse { .. } if mode.writes() && is_frozen && self.is_sealing() => Some(Mark::SealedRefused),
+            Error::Misuse { .. } => {
+                (mode.reads() && world.oracle.was_undefined(run, *writes)).then_some(Mark::UndefinedScratch)
+            }
             Error::Corrupt { region, page, commit, .. } => {
                 let is_named = *region == world.store.regions[run.region.0 as usize].name
                     && (run.first..run.end()).contains(page)
                     // The damage was found when one piece was read; commits may have ended before the others were.
                     && commit.0 <= *last;
-                let one = Run { first: *page, count: 1, ..run };
-                let is_hit = is_named && self.extents(one).any(|(v, at, n)| disk.is_suspect(v, at, n));
-                if is_hit { Ok(Mark::CorruptTold) } else { unexpected(Check::Errors) }
+                (is_named && *is_explained).then_some(Mark::CorruptTold)
             }
-            Error::Io { .. } => {
-                let is_bad = self.extents(run).any(|(v, at, n)| disk.is_bad(v, at, n));
-                let once = self.core.io().counts().of(Fault::Eio) > 0;
-                if is_bad || once { Ok(Mark::ReadErrorTold) } else { unexpected(Check::Errors) }
-            }
-            _ => unexpected(Check::Errors),
-        }
+            Error::Io { .. } => is_explained.then_some(Mark::ReadErrorTold),
+            _ => None,
+        };
+        let check = if matches!(error, Error::Misuse { .. }) { Check::Kinds } else { Check::Errors };
+        mark.ok_or_else(|| Broken::new(check, format!("an access to {run}, {mode:?}: {error}")))
     }
 
     /// Whether the first commit was made or is being made.
-    fn is_sealing(&self) -> bool {
+    pub(super) fn is_sealing(&self) -> bool {
         self.world.oracle.is_sealed() || self.committing.is_some()
     }
 
-    /// Whether the access must fail. A commit that may be refused says nothing yet.
-    pub(super) fn must_fail(&self, run: Run, mode: Mode) -> bool {
+    /// Whether an access that is about to be asked for must fail. A commit that may be refused says nothing yet.
+    pub(super) fn is_barred(&self, run: Run, mode: Mode) -> bool {
         let is_frozen = self.world.store.layout.kind(run.region) == Kind::Frozen;
         let is_sealed = self.world.oracle.is_sealed() || (self.committing.is_some() && !self.is_stray);
-        (mode.reads() && self.world.oracle.is_undefined(run)) || (mode.writes() && is_frozen && is_sealed)
+        mode.writes() && is_frozen && is_sealed
     }
 
     /// Every place on a volume where the pages of the run may be: volume, offset, bytes.
@@ -467,6 +551,8 @@ impl<'w> Life<'w> {
         self.core.command(Command::Place { placed: exit.placed, placed_bytes: exit.placed_bytes });
         self.core.command(Command::Commit { note: vec![1] });
         self.core.command(Command::Begin { plan, next: None });
+        let run = Run { region: RegionId(0), first: 0, count: 1 };
+        self.core.command(Command::Fetch { ticket: u64::MAX, run, mode: Mode::Read });
         for _ in 0..50 {
             self.core.step();
             if self.core.io().stopped() {
@@ -483,11 +569,14 @@ impl<'w> Life<'w> {
 
     /// Turns until nothing is in flight.
     pub(super) fn drained(&mut self) -> Going {
-        self.until(|life| life.core.is_idle())
+        self.until(|life| life.core.is_idle())?;
+        self.core.audit();
+        Ok(())
     }
 }
 
 /// Whether a user may go on after this.
 fn is_success(event: &Event) -> bool {
-    matches!(event, Event::Placed(Ok(())) | Event::Begun(Ok(_)) | Event::Committed { .. } | Event::Ready { .. })
+    let is_answer = matches!(event, Event::Placed(Ok(())) | Event::Begun(Ok(_)) | Event::Committed { .. });
+    is_answer || matches!(event, Event::Ready { .. } | Event::TicketReady { .. })
 }

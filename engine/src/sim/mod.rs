@@ -1,7 +1,7 @@
 //! Deterministic simulation: the production state machine over a simulated disk, driven by a seed.
 //!
-//! What it is: small random stores whose users sweep, commit, pass over, give up and die, over a disk that reorders,
-//! tears, shortens, fails, forgets and lies. After every crash and at the end what is there is compared with an oracle
+//! What it is: small random stores on one volume or several, whose users sweep, ask for tickets beside that, commit,
+//! pass over, give up and die, over a disk that reorders, tears, shortens, fails, forgets and lies. After every crash and at the end what is there is compared with an oracle
 //! that knows each page's version. One 64-bit seed decides everything, through streams with names, so that a change to
 //! one kind of choice shifts no other; the same seed and the same code give the same trace.
 //!
@@ -17,7 +17,7 @@
 //! 2. A read gives the bytes that were written, or an error that names the place of damage which is there. Records
 //!    survive damage to one of their two copies; a page table has one, and its damage is told at open.
 //! 3. Scratch that was not written since open is an error; so is writing to a frozen region after the first commit.
-//! 4. No bytes of the arena have two uses of which one writes.
+//! 4. No bytes of the arena, and no pages, have two uses of which one writes.
 //! 5. Everything that was asked for ends, also while faults go on.
 //! 6. After the first failed write or sync nothing succeeds.
 //! 7. The same seed gives the same trace.
@@ -30,6 +30,7 @@ mod plain;
 mod report;
 mod swarm;
 mod trace;
+mod users;
 mod work;
 mod world;
 

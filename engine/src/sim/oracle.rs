@@ -29,6 +29,10 @@ pub(super) struct Oracle {
     pub(super) acknowledged: Option<Saved>,
     pub(super) begun: Option<Saved>,
     next_version: u64,
+    /// How often something was written.
+    pub(super) writes: u64,
+    /// For each page that was written in this process, the value of `writes` after the first time.
+    first_write: Vec<u64>,
 }
 
 impl Oracle {
@@ -39,8 +43,8 @@ impl Oracle {
             first.push(kinds.len() as u32);
             kinds.extend(vec![region.kind; region.pages as usize]);
         }
-        let working = vec![None; kinds.len()];
-        Oracle { kinds, first, working, acknowledged: None, begun: None, next_version: 1 }
+        let (working, first_write) = (vec![None; kinds.len()], vec![0; kinds.len()]);
+        Oracle { kinds, first, working, acknowledged: None, begun: None, next_version: 1, writes: 0, first_write }
     }
 
     /// Numbers of a run's pages through all regions.
@@ -56,7 +60,13 @@ impl Oracle {
 
     /// Whether reading the run is an error because of scratch that was never written.
     pub(super) fn is_undefined(&self, run: Run) -> bool {
-        self.pages(run).any(|page| self.kinds[page] == Kind::Scratch && self.working[page].is_none())
+        self.was_undefined(run, self.writes)
+    }
+
+    /// Whether it was one when so much had been written.
+    pub(super) fn was_undefined(&self, run: Run, writes: u64) -> bool {
+        let is_undefined = |page: usize| self.working[page].is_none() || self.first_write[page] > writes;
+        self.pages(run).any(|page| self.kinds[page] == Kind::Scratch && is_undefined(page))
     }
 
     /// Versions for a write of the run.
@@ -68,8 +78,12 @@ impl Oracle {
 
     /// The run was written.
     pub(super) fn wrote(&mut self, run: Run, versions: &[u64]) {
-        let pages = self.pages(run);
-        self.working[pages].iter_mut().zip(versions).for_each(|(working, version)| *working = Some(*version));
+        self.writes += 1;
+        for (page, version) in self.pages(run).zip(versions) {
+            if self.working[page].replace(*version).is_none() {
+                self.first_write[page] = self.writes;
+            }
+        }
     }
 
     /// A commit of the present state begins. Says whether some of the pages that were ever written are as they were at

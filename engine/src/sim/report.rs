@@ -58,11 +58,25 @@ pub enum Mark {
     SeveralVolumes,
     /// A volume was replaced by an older copy of itself.
     OlderVolume,
+    /// A lease of a ticket was used.
+    Ticket,
+    /// A ticket was dropped while it waited.
+    TicketDropped,
+    /// A ticket was refused: it does not lie inside what is placed, or is too long for the room there is.
+    TicketRefused,
+    /// A copy was spoiled and given back unchanged.
+    Spoiled,
+    /// Pages were announced.
+    Prefetch,
+    /// A ticket took back what a sweep had fetched ahead.
+    TakenBack,
+    /// The sweep's user was faster.
+    TakenFirst,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Mark; 26] = [
+    pub const ALL: [Mark; 33] = [
         Mark::Sweep,
         Mark::AnnouncedSweep,
         Mark::OtherCut,
@@ -89,6 +103,13 @@ impl Mark {
         Mark::UnacknowledgedLost,
         Mark::SeveralVolumes,
         Mark::OlderVolume,
+        Mark::Ticket,
+        Mark::TicketDropped,
+        Mark::TicketRefused,
+        Mark::Spoiled,
+        Mark::Prefetch,
+        Mark::TakenBack,
+        Mark::TakenFirst,
     ];
 
     /// In words, for reports.
@@ -120,6 +141,13 @@ impl Mark {
             Mark::UnacknowledgedLost => "unacknowledged commit not found at open",
             Mark::SeveralVolumes => "store of several volumes opened",
             Mark::OlderVolume => "volume replaced by an older copy",
+            Mark::Ticket => "ticket used",
+            Mark::TicketDropped => "ticket dropped while it waited",
+            Mark::TicketRefused => "ticket refused",
+            Mark::Spoiled => "copy spoiled and given back unchanged",
+            Mark::Prefetch => "prefetch",
+            Mark::TakenBack => "fetched ahead and taken back for a ticket",
+            Mark::TakenFirst => "fetched ahead and taken before it was taken back",
         }
     }
 }
@@ -135,13 +163,23 @@ pub struct Report {
     pub images: u64,
     /// How often each fault struck.
     pub faults: Counts,
-    marks: [u64; Mark::ALL.len()],
+    marks: Marks,
+}
+
+/// How often each situation was met.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Marks([u64; Mark::ALL.len()]);
+
+impl Default for Marks {
+    fn default() -> Marks {
+        Marks([0; Mark::ALL.len()])
+    }
 }
 
 impl Report {
     /// How often a situation was met.
     pub fn met(&self, mark: Mark) -> u64 {
-        self.marks[mark as usize]
+        self.marks.0[mark as usize]
     }
 
     /// Adds another run's counters.
@@ -149,7 +187,7 @@ impl Report {
         self.events += other.events;
         self.images += other.images;
         self.faults.add(&other.faults);
-        self.marks.iter_mut().zip(other.marks).for_each(|(mine, theirs)| *mine += theirs);
+        self.marks.0.iter_mut().zip(other.marks.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
     /// Faults by name with how often each struck.
@@ -158,7 +196,7 @@ impl Report {
     }
 
     pub(super) fn mark(&mut self, mark: Mark) {
-        self.marks[mark as usize] += 1;
+        self.marks.0[mark as usize] += 1;
     }
 }
 

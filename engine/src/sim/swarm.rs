@@ -39,6 +39,18 @@ pub(super) struct Swarm {
     pub(super) renege: u32,
     /// Most turns of the engine between two acts of a user.
     pub(super) turns_max: u64,
+    /// Users of tickets, beside the one that sweeps.
+    pub(super) users: usize,
+    /// One of them acts, at each turn.
+    pub(super) acts: u32,
+    /// A ticket is asked for to write.
+    pub(super) ticket_writes: u32,
+    /// A ticket that waits is dropped, at each act.
+    pub(super) drops: u32,
+    /// Pages will be asked for, at each ticket.
+    pub(super) prefetch: u32,
+    /// Blocks of the arena for copies.
+    pub(super) unplanned_blocks: u64,
 }
 
 impl Swarm {
@@ -80,6 +92,12 @@ impl Swarm {
             turns_max: rng.pick(&[0, 1, 3, 12]),
             // In half of the seeds one volume fails and the others do not.
             faulty: if rng.below(2) == 0 { u16::MAX } else { 1 << rng.below(u64::from(volumes)) },
+            users: rng.pick(&[0, 0, 1, 2, 4]),
+            acts: rng.pick(&[50, 300, 800]),
+            ticket_writes: rng.pick(&[0, 200, 600]),
+            drops: rng.pick(&[0, 30, 200]),
+            prefetch: rng.pick(&[0, 200, 600]),
+            unplanned_blocks: rng.pick(&[0, 4, 8, 16, 40]),
         }
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Streams {
     pub(super) crash: SplitMix64,
     /// Which volume is replaced by an older one.
     pub(super) backup: SplitMix64,
+    /// What users of tickets do.
+    pub(super) users: SplitMix64,
 }
 
 /// Copies of all volumes at a commit.
@@ -104,6 +106,7 @@ impl World {
                 fault: stream("fault"),
                 crash: stream("crash"),
                 backup: stream("backup"),
+                users: stream("users"),
             },
             trace: Trace::new(rows_max),
             report: Report::default(),
