@@ -143,7 +143,13 @@ impl Engine {
             };
             std::thread::Builder::new().name("mt-reactor".into()).spawn(body)
         };
-        let thread = thread.map_err(|e| Error::Uring { what: format!("no thread for the reactor: {e}") })?;
+        let thread = thread.map_err(|source| Error::Io {
+            doing: "starting a thread",
+            path: "mt-reactor".into(),
+            offset: 0,
+            bytes: 0,
+            source: Arc::new(source),
+        })?;
         let mut reactor = Reactor(Some(thread));
         let (backend, notices) = match is_ready.recv().unwrap_or(Err(Error::Closed)) {
             Ok((backend, notices)) => (backend, Mutex::new(notices)),

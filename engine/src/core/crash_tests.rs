@@ -29,6 +29,8 @@ const STATE: RegionId = RegionId(0);
 const SCRATCH: RegionId = RegionId(1);
 /// Pages of a run: a run is a run of neighbours, so that transfers join and tear.
 const COUNT: u32 = 2;
+/// Steps of the core within which everything that is waited for comes.
+const STEPS_MAX: u64 = 100_000;
 
 fn regions() -> Vec<RegionSpec> {
     vec![
@@ -154,7 +156,7 @@ impl World {
 
     /// Steps until `wanted` accepts an event.
     fn until(&mut self, mut wanted: impl FnMut(&Event) -> bool) -> Result<Event, Stopped> {
-        for _ in 0..100_000 {
+        for _ in 0..STEPS_MAX {
             while let Some(event) = self.core.next_event() {
                 match &event {
                     Event::Committed { note, .. } => self.acknowledged = u32::from(note[0]),
@@ -171,7 +173,7 @@ impl World {
             }
             self.core.step();
         }
-        panic!("no progress: a deadlock");
+        panic!("nothing of what is waited for within {STEPS_MAX} steps: a deadlock");
     }
 
     fn sweep(&mut self) -> Result<(), Stopped> {
@@ -433,7 +435,11 @@ fn a_sweep_may_be_given_up_when_nothing_of_it_is_left() {
         for seq in base..base + world.plan.intervals.len() as u64 {
             world.core.command(Command::Release { seq, changed: false });
         }
-        while !world.core.is_idle() {
+        for step in 0.. {
+            if world.core.is_idle() {
+                break;
+            }
+            assert!(step < STEPS_MAX, "not idle within {STEPS_MAX} steps");
             world.core.step();
         }
         world.core.command(Command::Abort);

@@ -185,7 +185,9 @@ impl Frames {
         while !planted(Canary::StaleCopy) {
             let found = self.overlapping(run).map(|(_, id)| id).find(|id| Some(*id) != but);
             let Some(id) = found else { return };
+            let before = self.index.len();
             self.spoil(id);
+            assert!(self.index.len() < before, "a copy of {run} that was spoiled is found again");
         }
     }
 

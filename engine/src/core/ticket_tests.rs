@@ -4,6 +4,7 @@
 
 use super::{Command, Core, Event, Parts, meta_bytes};
 use crate::arena::Arena;
+use crate::canary::{Canary, Nest};
 use crate::config::{Kind, RegionSpec};
 use crate::error::Error;
 use crate::format::Stripes;
@@ -19,6 +20,7 @@ use crate::schedule::{Resource, Schedule};
 use crate::store::recover::{Found, Recovered, Source, look, recover};
 use crate::store::{blank, first_records};
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,6 +37,8 @@ const DURABLE: [RegionId; 2] = [STATE, FROZEN];
 const COUNT: u32 = 2;
 /// Pages of a user's longest run.
 const LONGEST: u32 = 4;
+/// Steps of the core that no life takes: more than ten times what the longest one here does.
+const STEPS_MAX: u64 = 100_000;
 
 fn regions() -> Vec<RegionSpec> {
     let region = |name: &str, kind| RegionSpec { name: name.into(), page_bytes: PAGE_BYTES, pages: PAGES, kind };
@@ -215,6 +219,7 @@ struct World {
     acknowledged: usize,
     begun: usize,
     seen: Seen,
+    steps: u64,
 }
 
 /// What happened in a run.
@@ -323,10 +328,13 @@ impl World {
             acknowledged: 0,
             begun: 0,
             seen: Seen::default(),
+            steps: 0,
         }
     }
 
     fn step(&mut self) -> Result<(), Stopped> {
+        self.steps += 1;
+        assert!(self.steps < STEPS_MAX, "no end within {STEPS_MAX} steps: somebody waits for ever; {:?}", self.users);
         self.core.step();
         self.listen()
     }
@@ -735,6 +743,31 @@ fn after_a_failed_write_or_sync_no_ticket_is_ready_and_the_last_commit_stands() 
         world.images(seed).into_iter().for_each(|image| world.check_image(image));
     }
     assert!(poisoned > 20, "only {poisoned} runs met a fault");
+}
+
+/// Those that users notice: each ends with the words of a check, within a few lives, and never without an end. What only
+/// a crash in the middle of a commit shows (`TicketNoHold`), the simulation finds.
+#[test]
+fn planted_bugs_of_tickets_are_found_here_too() {
+    for bug in
+        [Canary::StaleCopy, Canary::TicketAside, Canary::CommitBesideTicket, Canary::RecallTaken, Canary::UnchangedCopy]
+    {
+        let _nest = Nest::of(bug);
+        let said = (0..80).zip(SHOPS.iter().cycle()).find_map(|(seed, shop)| {
+            let life = || {
+                let mut world = World::new(*shop, seed);
+                assert!(world.live(*shop, 1000).is_ok(), "the disk does not stop by itself");
+                let mut world = world.reopened();
+                assert!(world.live(*shop, 1000).is_ok(), "the disk does not stop by itself");
+            };
+            let panic = catch_unwind(life).err()?;
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            Some(text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a panic with words"))
+        });
+        let said = said.unwrap_or_else(|| panic!("{bug:?} was not found"));
+        eprintln!("{bug:?}: {said}");
+        assert!(!said.contains("for ever") && !said.contains("deadlock"), "{bug:?}: only a bound found it: {said}");
+    }
 }
 
 #[test]
