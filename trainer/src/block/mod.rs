@@ -6,8 +6,8 @@
 //!
 //! Terms: T tokens of a micro-batch, H hidden size, Q = query heads * head dimension, K = key heads * head dimension,
 //! F MLP size. *Saved* is what the forward leaves behind for the backward, and a *level* says how much of it is kept;
-//! computing the rest again gives the same bits, since the same kernels run on the same shapes. *Scratch* is overwritten
-//! by every call.
+//! computing the rest again gives the same bits, since the same kernels run on the same shapes. *Scratch* is
+//! overwritten by every call.
 
 mod backward;
 mod forward;

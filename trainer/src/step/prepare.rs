@@ -371,7 +371,7 @@ fn does_not_fit(need_bytes: u64, have_bytes: u64) -> Error {
     Error::DoesNotFit { part: Part::Ram, what, need_bytes, have_bytes, hint: None }
 }
 
-/// The refusal that asks for less, of two ways of working. Where one way of working fits RAM, the disk is what is missing.
+/// The refusal that asks for less, of two ways of working. Where one of them fits RAM, the disk is what is missing.
 pub(crate) fn smaller(known: Option<Error>, found: Error) -> Error {
     let need = |error: &Error| match error {
         Error::DoesNotFit { part: Part::Disk, need_bytes, .. } => (0, *need_bytes),
