@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MT: &str = env!("CARGO_BIN_EXE_mt-under-test");
+const RESTRICTED: &str = env!("CARGO_BIN_EXE_restricted");
 
 /// Flags of a short run on `place`.
 const RUN: &str = "train --model m --data t.txt --seq-len 32 --batch 4 --lr 1e-3 --warmup 1 --threads 2 --no-shuffle";
@@ -298,6 +299,57 @@ fn a_run_that_cannot_be_written_can_be_read() {
         assert_eq!(done.code, Some(0), "{done}");
     }
     set(0o755, 0o644);
+}
+
+/// A command that ends for want of a thread says so, and leaves things as they were.
+fn says_that_a_thread_is_missing(done: &Finished) {
+    assert!(matches!(done.code, Some(2..=4)), "{done}");
+    let is_said = done.err.contains("Resource temporarily unavailable") || done.err.contains("thread");
+    assert!(is_said && !done.err.contains("panicked") && !done.err.contains("io_uring"), "{done}");
+}
+
+#[test]
+fn no_thread_at_all_is_a_refusal_that_says_so() {
+    let place = place();
+    place.run(&format!("{RUN} --steps 4 --stop-at 2 --run r"));
+    let (losses, weights) = (place.losses("r"), place.weights("r"));
+    for words in [&format!("{RUN} --steps 2 --profile assumed --run q"), "resume r", "verify r", "export r --out o"] {
+        says_that_a_thread_is_missing(&finish(place.wrapped(&[RESTRICTED, "threads"], words)));
+        assert!(!place.path("q").exists() && !place.path("o").exists(), "{words}");
+        assert_eq!(place.losses("r"), losses, "{words}");
+    }
+    assert_eq!(place.weights("r").bits(), weights.bits());
+    assert_eq!(finish(place.wrapped(&[RESTRICTED, "threads"], "inspect r")).code, Some(0), "it needs none");
+    place.ok("resume r");
+}
+
+/// The limit is reached at each of the threads in turn: that of signals, those that compute, the engine's.
+#[test]
+fn a_thread_that_does_not_start_is_a_refusal_that_says_so() {
+    if !rustix::process::geteuid().is_root() {
+        mt_tests::skipped("threads that do not start", "only root can have a user without other processes");
+        return;
+    }
+    let place = place();
+    let everybody = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(place.path(""), everybody).expect("the folder is ours");
+    // Nobody else's user, so that its processes are those of the command.
+    let user = 1_000_000 + std::process::id();
+    let words = format!("{RUN} --steps 2 --profile assumed --io pool --run r");
+    let mut refused = 0;
+    for processes in 1.. {
+        let mut command = place.wrapped(&[RESTRICTED, &format!("processes={processes}")], &words);
+        command.uid(user).gid(user);
+        let done = finish(command);
+        if done.code == Some(0) {
+            break;
+        }
+        says_that_a_thread_is_missing(&done);
+        assert!(!place.path("r").exists(), "{processes} processes: {done}");
+        refused += 1;
+        assert!(refused < 100, "a run takes fewer threads: {done}");
+    }
+    assert!(refused >= 4, "signals, two that compute and the engine's, but only {refused} were refused");
 }
 
 #[test]
