@@ -159,7 +159,7 @@ impl Training {
         let setup = Setup {
             stores: vec![store],
             budget: Some(args.ram),
-            recompute: Recompute::All,
+            recompute: Recompute::Auto,
             prefetch: args.prefetch,
             stripe_bytes: None,
             ..Setup::default()

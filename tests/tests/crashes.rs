@@ -257,7 +257,8 @@ fn an_export_killed_half_way_is_never_taken_for_whole() {
 #[test]
 fn a_volume_that_was_cut_off_is_named_and_never_zeros() {
     let place = place();
-    place.ok(&train("r", 4));
+    // Room for all scratch pages: those that stream lie behind the rest of the file, where nothing is lost with them.
+    place.ok(&train("r", 4).replace("24MiB", "200MiB"));
     let volume = place.path("r/store/volume.mt");
     let bytes = std::fs::read(&volume).expect("the volume");
     let cut = |length: usize| {

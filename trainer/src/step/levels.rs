@@ -6,8 +6,15 @@ use crate::schedule::{Kept, Operation, Room, Side, candidates};
 use mt_engine::Node;
 use mt_engine::plan::Place;
 
-/// What moves more bytes must be predicted to take at most this share of the time: drives wear.
+/// What moves more bytes must be predicted to take at most this share of the time.
 const WORTH: f64 = 0.98;
+
+/// Drives wear: every doubling of the bytes written must make the step this many times as fast.
+const WORTH_OF_DOUBLING: f64 = 1.1;
+
+/// Written bytes of a step are compared in units of this share of the weights and moments, so that the first bytes
+/// that are written count as a few doublings and not as infinitely many.
+const WEAR_UNIT_SHARE: u64 = 16;
 
 impl Inputs<'_> {
     /// Only the layers' inputs are kept.
@@ -78,5 +85,13 @@ fn sides(prepared: &Prepared) -> [Side; 2] {
 fn faster(best: Prepared, found: Prepared) -> Prepared {
     let traffic = |p: &Prepared| p.prediction.disk.read_bytes + p.prediction.disk.write_bytes;
     let share = if traffic(&found) > traffic(&best) { WORTH } else { 1.0 };
-    if found.prediction.seconds < share * best.prediction.seconds { found } else { best }
+    if found.prediction.seconds * wear(&found, &best) < share * best.prediction.seconds { found } else { best }
+}
+
+/// How many times as fast `found` has to be for what it writes beyond `best`; 1 where it writes no more.
+fn wear(found: &Prepared, best: &Prepared) -> f64 {
+    let state = 12 * u64::from(found.layout.pages()) * found.layout.page_elements as u64;
+    let unit = state / WEAR_UNIT_SHARE;
+    let written = |p: &Prepared| (p.prediction.disk.write_bytes + unit) as f64;
+    WORTH_OF_DOUBLING.powf((written(found) / written(best)).log2().max(0.0))
 }
