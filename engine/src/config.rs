@@ -1,8 +1,10 @@
 //! Configuration of an engine: what it may use, and which regions a new store has. Everything has a limit here.
 
+use crate::events::Recorder;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// How the pages of a region survive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,6 +137,8 @@ pub struct Config {
     /// Threads that compute page checksums beside the reactor, which computes them alone up to about 10 GB/s. Default:
     /// one for every four processors, 1 to 4.
     pub checksum_threads: u32,
+    /// Records what the engine does, while it is on. Default: none.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 impl Config {
@@ -153,6 +157,7 @@ impl Config {
             backend: Backend::default(),
             read_only: false,
             checksum_threads: (processors as u32 / 4).clamp(1, 4),
+            recorder: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::arena::Arena;
 use crate::config::{Backend, Config, RegionSpec};
 use crate::core::{Command, Core, Parts, meta_bytes};
 use crate::error::Error;
+use crate::events::Recorder;
 use crate::format::layout::Side;
 use crate::format::superblock::Moved;
 use crate::format::{BLOCK, Layout, Stripes, Superblock};
@@ -13,7 +14,8 @@ use crate::io::file::VolumeFile;
 use crate::lease::{HostLease, HostLeaseMut, Lender, Loan};
 use crate::lock::Lock;
 use crate::plan::{Plan, Residency};
-use crate::reactor::{self, Handle, Reactor};
+use crate::reactor::{self, Handle, Reactor, Wait};
+use crate::schedule::Node;
 use crate::stats::Stats;
 use crate::store::Store;
 use std::cell::Cell;
@@ -68,6 +70,7 @@ pub struct Engine {
     regions: Vec<RegionSpec>,
     layout: Layout,
     files: Arc<Vec<VolumeFile>>,
+    recorder: Option<Arc<Recorder>>,
     identity: Identity,
     backend: Backend,
     notices: Mutex<Vec<String>>,
@@ -114,6 +117,7 @@ impl Engine {
         let (handle, commands) = Handle::new(waker.clone(), last);
         let identity = Identity::of(&superblock);
         let files = Arc::new(files);
+        let recorder = config.recorder.clone();
         let (ready, is_ready) = crossbeam::channel::bounded(1);
         let thread = {
             let (handle, arena, files, regions, layout) =
@@ -124,7 +128,7 @@ impl Engine {
                     Err(error) => drop(ready.send(Err(error))),
                     Ok(crate::io::Opened { io, backend, notices }) => {
                         let volumes = files.iter().map(|f| f.path().to_path_buf()).collect();
-                        let Config { transfer_bytes, unplanned_bytes, .. } = config;
+                        let Config { transfer_bytes, unplanned_bytes, recorder, .. } = config;
                         let parts = Parts {
                             io,
                             arena,
@@ -137,7 +141,7 @@ impl Engine {
                             superblock,
                         };
                         drop(ready.send(Ok((backend, notices))));
-                        reactor::run(Core::new(parts), &handle, &commands);
+                        reactor::run(Core::new(parts), &handle, &commands, recorder.as_deref());
                     }
                 }
             };
@@ -165,6 +169,7 @@ impl Engine {
             regions,
             layout,
             files,
+            recorder,
             identity,
             backend,
             notices,
@@ -248,7 +253,8 @@ impl Engine {
     /// `Misuse` or `Config` for a plan that this store cannot execute; `Poisoned`.
     pub fn sweep(&self, plan: &Arc<Plan>, next: Option<&Arc<Plan>>) -> Result<Sweep<'_>, Error> {
         let base = self.handle.begin(Command::Begin { plan: plan.clone(), next: next.cloned() })?;
-        Ok(Sweep { engine: self, plan: plan.clone(), base, taken: Cell::new(0), over: false })
+        let (taken, waited) = Default::default();
+        Ok(Sweep { engine: self, plan: plan.clone(), base, taken, waited, over: false })
     }
 
     /// Makes everything written so far durable as one commit, and waits for it. Not while a writing lease or ticket is
@@ -329,7 +335,17 @@ pub struct Sweep<'e> {
     plan: Arc<Plan>,
     base: u64,
     taken: Cell<usize>,
+    waited: Cell<Waited>,
     over: bool,
+}
+
+/// Nanoseconds that a sweep's user has waited for its accesses.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Waited {
+    /// For pages to be read.
+    pub for_reads_ns: u64,
+    /// For write-backs that had to end before the access could begin.
+    pub for_writes_ns: u64,
 }
 
 impl Sweep<'_> {
@@ -398,8 +414,29 @@ impl Sweep<'_> {
         }
     }
 
+    /// What the user has waited so far.
+    pub fn waited(&self) -> Waited {
+        self.waited.get()
+    }
+
     fn take(&self, seq: u64) -> Result<(u64, u64), Error> {
-        self.engine.handle.take(seq)
+        let taken = self.engine.handle.take(seq)?;
+        if let Some(wait) = taken.wait {
+            self.note_wait(&wait, seq);
+        }
+        Ok((taken.offset, taken.bytes))
+    }
+
+    fn note_wait(&self, wait: &Wait, seq: u64) {
+        let mut waited = self.waited.get();
+        *(if wait.for_writes { &mut waited.for_writes_ns } else { &mut waited.for_reads_ns }) += wait.ns;
+        self.waited.set(waited);
+        if let Some(recorder) = &self.engine.recorder {
+            let interval = &self.plan.intervals[(seq - self.base) as usize];
+            if let Node::Access(access) = self.plan.schedule.nodes[interval.node as usize] {
+                recorder.waited(interval.run, access.tag, wait.begin);
+            }
+        }
     }
 
     fn loan(&self, seq: u64, offset: u64, bytes: u64, changed: bool) -> Loan {

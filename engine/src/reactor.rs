@@ -9,15 +9,18 @@
 
 use crate::core::{Command, Core, Event};
 use crate::error::Error;
+use crate::events::Recorder;
 use crate::id::CommitId;
 use crate::io::{Io, Waker};
 use crate::ready::Ready;
-use crate::stats::Stats;
+use crate::stats::{LinkTimes, Stats};
 use crossbeam::channel::{Receiver, Sender, TryRecvError};
+use link::Link;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+mod link;
 mod tickets;
 
 /// The longest sleep of the thread; the waker ends it earlier whenever there is something to do.
@@ -41,6 +44,23 @@ struct State {
     stats: Stats,
     waits: u64,
     wait_ns: u64,
+    waits_for_writes_ns: u64,
+}
+
+/// An access's bytes.
+pub(crate) struct Taken {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// The wait for them, if there was one.
+    pub(crate) wait: Option<Wait>,
+}
+
+/// A wait for an access.
+pub(crate) struct Wait {
+    pub(crate) begin: Instant,
+    pub(crate) ns: u64,
+    /// It could not begin before write-backs ended.
+    pub(crate) for_writes: bool,
 }
 
 impl State {
@@ -59,6 +79,7 @@ impl State {
             stats: Stats::default(),
             waits: 0,
             wait_ns: 0,
+            waits_for_writes_ns: 0,
         }
     }
 
@@ -166,26 +187,34 @@ impl Handle {
     }
 
     /// The bytes of an access, as soon as they are there.
-    pub(crate) fn take(&self, seq: u64) -> Result<(u64, u64), Error> {
-        {
+    pub(crate) fn take(&self, seq: u64) -> Result<Taken, Error> {
+        let held_up = {
             let mut state = self.lock();
             state.alive()?;
             if let Some(answer) = state.ready.take(seq) {
                 drop(state);
-                return self.taken(seq, answer);
+                let (offset, bytes) = self.taken(seq, answer)?;
+                return Ok(Taken { offset, bytes, wait: None });
             }
             state.wanted = Some(seq);
-        }
-        let start = Instant::now();
+            state.stats.waits_for_writes
+        };
+        let begin = Instant::now();
         self.send(Command::Reached { seq });
         let answer = self.wait(|state| state.ready.take(seq))?;
-        {
+        let ns = begin.elapsed().as_nanos() as u64;
+        let for_writes = {
             let mut state = self.lock();
+            // One access is waited for at a time, so that what was held up meanwhile is this one.
+            let for_writes = state.stats.waits_for_writes > held_up;
             state.wanted = None;
             state.waits += 1;
-            state.wait_ns += start.elapsed().as_nanos() as u64;
-        }
-        self.taken(seq, answer)
+            state.wait_ns += ns;
+            state.waits_for_writes_ns += if for_writes { ns } else { 0 };
+            for_writes
+        };
+        let (offset, bytes) = self.taken(seq, answer)?;
+        Ok(Taken { offset, bytes, wait: Some(Wait { begin, ns, for_writes }) })
     }
 
     /// An access that failed has no lease whose end would give it back, so it is given back at once: kept, it would
@@ -247,7 +276,8 @@ impl Handle {
 
     pub(crate) fn stats(&self) -> Stats {
         let state = self.lock();
-        Stats { waits: state.waits, wait_ns: state.wait_ns, ..state.stats }
+        let State { waits, wait_ns, waits_for_writes_ns, stats, .. } = *state;
+        Stats { waits, wait_ns, waits_for_writes_ns, ..stats }
     }
 
     /// Asks the thread to stop.
@@ -264,10 +294,17 @@ impl Handle {
 }
 
 /// Runs `core` until it is told to stop and nothing is in flight.
-pub(crate) fn run<I: Io>(mut core: Core<I>, handle: &Handle, commands: &Receiver<Option<Command>>) {
+pub(crate) fn run<I: Io>(
+    mut core: Core<I>,
+    handle: &Handle,
+    commands: &Receiver<Option<Command>>,
+    recorder: Option<&Recorder>,
+) {
     let mut stopping = false;
     let mut told = Stats::default();
+    let mut link = Link::new(Instant::now());
     loop {
+        core.note_moves(recorder.is_some_and(Recorder::is_on));
         // Whoever calls from here on has sent something that may be missed below.
         handle.waker.clear();
         let mut all_taken = false;
@@ -282,26 +319,39 @@ pub(crate) fn run<I: Io>(mut core: Core<I>, handle: &Handle, commands: &Receiver
             }
         }
         core.step();
-        let recalled = publish(&mut core, handle, &mut told);
+        look(&mut core, &mut link, recorder);
+        let recalled = publish(&mut core, handle, &mut told, link.times);
         if stopping && core.is_idle() {
             return;
         }
         if (all_taken || stopping) && !recalled {
             core.park(PARK);
+            look(&mut core, &mut link, recorder);
         }
+    }
+}
+
+/// Takes note of the time, for which the core has no clock.
+fn look<I: Io>(core: &mut Core<I>, link: &mut Link, recorder: Option<&Recorder>) {
+    let now = Instant::now();
+    link.look(now, core.in_flight(), &core.stats());
+    if let Some(recorder) = recorder
+        && let Some(moves) = core.take_moves()
+    {
+        recorder.moved(moves, now);
     }
 }
 
 /// Tells users what happened, if anything did; whether the core was told something too. `told`: the counters that they
 /// know.
-fn publish<I: Io>(core: &mut Core<I>, handle: &Handle, told: &mut Stats) -> bool {
+fn publish<I: Io>(core: &mut Core<I>, handle: &Handle, told: &mut Stats, link: LinkTimes) -> bool {
     let stats = core.stats();
     if stats == *told && !core.has_events() {
         return false;
     }
     *told = stats;
     let mut state = handle.lock();
-    state.stats = stats;
+    state.stats = Stats { link, ..stats };
     let (mut concerns, mut recalled) = (false, false);
     while let Some(event) = core.next_event() {
         if let Event::Recall { seq } = event {

@@ -22,10 +22,42 @@ pub struct Stats {
     pub waits: u64,
     /// Nanoseconds that users waited for leases.
     pub wait_ns: u64,
+    /// Of these accesses: those that could not even begin before write-backs ended, for want of room or because the
+    /// same pages were still being written.
+    pub waits_for_writes: u64,
+    /// Nanoseconds that users waited for those.
+    pub waits_for_writes_ns: u64,
+    /// How long the volumes were busy, and how fast they were.
+    pub link: LinkTimes,
     /// Commits that became durable.
     pub commits: u64,
     /// Largest number of window bytes in use.
     pub window_peak_bytes: u64,
+}
+
+/// The disk link in time. It is *full* while so many bytes are in flight that more would not make it faster; only then
+/// do bytes and nanoseconds tell what the volumes can do.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct LinkTimes {
+    /// Nanoseconds in which anything was being read.
+    pub read_ns: u64,
+    /// Nanoseconds in which anything was being written.
+    pub write_ns: u64,
+    /// Full, reading alone.
+    pub full_read: Moving,
+    /// Full, writing alone.
+    pub full_write: Moving,
+    /// Full, both at once; bytes of both directions.
+    pub full_mixed: Moving,
+}
+
+/// Bytes, and the time in which they moved.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Moving {
+    /// Bytes.
+    pub bytes: u64,
+    /// Nanoseconds.
+    pub ns: u64,
 }
 
 impl Stats {

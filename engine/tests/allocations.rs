@@ -1,5 +1,5 @@
 //! In steady state nothing is allocated per page, per transfer or per lease: over sweeps of a streamed schedule of
-//! reads, updates and writes on real files, the whole process allocates no more for a store of many pages than for one
+//! reads, updates and writes on real files, with a recorder that is off, the whole process allocates no more for a store of many pages than for one
 //! of few.
 //!
 //! What may be allocated: a handful per sweep and commit (the note, the plan's handle), and slots up to the largest
@@ -106,6 +106,7 @@ fn steady_state(dir: &Path, pages: u32, backend: Backend) -> (u64, u64) {
     let config = Config {
         backend,
         transfer_bytes: TRANSFER_BYTES,
+        recorder: Some(Arc::new(Recorder::new(1))),
         ..Config::new(vec![dir.join("store")], WINDOW_BYTES + record_bytes(&regions))
     };
     let engine = Engine::create(config, &regions).expect("create");

@@ -67,6 +67,8 @@ pub(crate) enum Recall {
 pub(crate) struct Interval {
     pub(crate) seq: u64,
     pub(crate) run: RunId,
+    /// The schedule's label of the access.
+    pub(crate) tag: u64,
     pub(crate) mode: Mode,
     pub(crate) kind: Kind,
     pub(crate) bytes: u64,
@@ -97,6 +99,7 @@ impl Interval {
         Interval {
             seq,
             run,
+            tag: 0,
             mode,
             kind,
             bytes,

@@ -60,7 +60,7 @@ use transfer::Transfers;
 use window::Window;
 
 pub(crate) use commit::meta_bytes;
-pub(crate) use transfer::Purpose;
+pub(crate) use transfer::{InFlight, Move, Owner, Purpose};
 
 /// Operations without progress before a transfer counts as failed.
 const STALLS_MAX: u32 = 64;
@@ -156,6 +156,9 @@ pub(crate) struct Core<I> {
     completions: Vec<Completion>,
     events: VecDeque<Event>,
     stats: Stats,
+    in_flight: InFlight,
+    /// Operations that began or ended since they were taken; None: nobody wants to know.
+    moves: Option<Vec<Move>>,
     /// Since open.
     moved: Ledger,
     poison: Option<String>,
@@ -188,6 +191,8 @@ impl<I: Io> Core<I> {
             completions: Vec::new(),
             events: VecDeque::new(),
             stats: Stats::default(),
+            in_flight: InFlight::default(),
+            moves: None,
             moved: Ledger::default(),
             poison: None,
         }
@@ -242,6 +247,23 @@ impl<I: Io> Core<I> {
         Stats { window_peak_bytes: self.window.used_max(), ..self.stats }
     }
 
+    /// Bytes that volumes are moving.
+    pub(crate) fn in_flight(&self) -> InFlight {
+        self.in_flight
+    }
+
+    /// Notes what operations do from now on, or no more.
+    pub(crate) fn note_moves(&mut self, wanted: bool) {
+        if wanted != self.moves.is_some() {
+            self.moves = wanted.then(Vec::new);
+        }
+    }
+
+    /// Takes what operations did; None if there is nothing to tell.
+    pub(crate) fn take_moves(&mut self) -> Option<std::vec::Drain<'_, Move>> {
+        self.moves.as_mut().filter(|moves| !moves.is_empty()).map(|moves| moves.drain(..))
+    }
+
     /// The backend, for tests and the simulation.
     pub(crate) fn io(&self) -> &I {
         &self.io
@@ -288,9 +310,12 @@ impl<I: Io> Core<I> {
                     continue;
                 }
                 let op = self.transfers.get_mut(id).op();
+                let moving = InFlight::of(&op);
                 match self.io.submit(id, op) {
                     Ok(()) => {
                         self.transfers.queues_mut()[queue].pop_front();
+                        self.in_flight.add(moving);
+                        self.note(id, None);
                     }
                     Err(back) => {
                         if let Op::Hash { digests, .. } = back {
@@ -306,6 +331,8 @@ impl<I: Io> Core<I> {
     /// Compares what happened with what was asked: short transfers go on, interrupted ones are repeated.
     fn complete(&mut self, completion: Completion) {
         let Completion { id, op, result } = completion;
+        self.in_flight.remove(InFlight::of(&op));
+        self.note(id, Some(result.as_ref().map_or(0, |moved| *moved)));
         let transfer = self.transfers.get_mut(id);
         if let Op::Hash { digests, .. } = op {
             transfer.digests = digests;
@@ -345,6 +372,17 @@ impl<I: Io> Core<I> {
         } else {
             self.transfers.queue(id);
         }
+    }
+
+    /// Notes an operation's beginning, or its end with the bytes that it moved, where that is wanted.
+    fn note(&mut self, id: OpId, moved: Option<u32>) {
+        let Some(moves) = &mut self.moves else { return };
+        let Some(mut noted) = self.transfers.get_mut(id).noted(moved) else { return };
+        if let Some(Owner::Interval(seq)) = noted.owner {
+            let front = self.live.front().map_or(0, |interval| interval.seq);
+            noted.tag = Some(self.live[(seq - front) as usize].tag);
+        }
+        moves.push(noted);
     }
 
     /// An operation did all that was asked.

@@ -64,6 +64,8 @@ pub(crate) struct Sweeps {
     known: Vec<Prepared>,
     /// Reserved intervals that were not started, in order.
     waiting: Vec<u64>,
+    /// The last access that was counted as held up by write-backs.
+    held_up: Option<u64>,
 }
 
 const KNOWN_MAX: usize = 4;
@@ -334,17 +336,34 @@ impl<I: Io> Core<I> {
                 Place::Placed { offset } => (offset, None),
                 Place::Window => {
                     let may = self.sweeps.may_fetch(active, index, is_next);
-                    let Some(span) = may.then(|| self.window.take(planned.bytes)).flatten() else {
+                    if !may {
+                        return;
+                    }
+                    let Some(span) = self.window.take(planned.bytes) else {
+                        self.held_up(seq);
                         return;
                     };
                     (span.offset, Some(span))
                 }
             };
             let kind = self.layout.kind(planned.run.region);
-            self.live.push_back(Interval::new(seq, id, planned.mode, kind, planned.bytes, offset, span));
+            let Node::Access(access) = prepared.plan.schedule.nodes[planned.node as usize] else {
+                unreachable!("an interval's node is an access")
+            };
+            let mut interval = Interval::new(seq, id, planned.mode, kind, planned.bytes, offset, span);
+            interval.tag = access.tag;
+            self.live.push_back(interval);
             self.runs.get_mut(id).live.push_back((seq, planned.mode.writes()));
             self.sweeps.reserved += 1;
             self.sweeps.waiting.push(seq);
+        }
+    }
+
+    /// An access cannot begin before write-backs end. Counted once, and only if its user waits for it.
+    fn held_up(&mut self, seq: u64) {
+        if seq < self.sweeps.cursor && self.sweeps.held_up != Some(seq) {
+            self.sweeps.held_up = Some(seq);
+            self.stats.waits_for_writes += 1;
         }
     }
 
@@ -387,6 +406,7 @@ impl<I: Io> Core<I> {
         let (id, mode, kind, placed) = (interval.run, interval.mode, interval.kind, interval.is_placed());
         let state = self.runs.get(id);
         if !state.may_start(seq, mode.writes()) {
+            self.held_up(seq);
             return false;
         }
         // Two readers of a placed run that is not loaded would both fetch it, into the same bytes.

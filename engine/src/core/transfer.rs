@@ -5,6 +5,7 @@
 
 use crate::core::runs::RunId;
 use crate::core::tickets::TicketId;
+use crate::events::Doing;
 use crate::format::Layout;
 use crate::format::layout::Side;
 use crate::id::Run;
@@ -54,6 +55,44 @@ pub(crate) enum Purpose {
     Sync,
 }
 
+impl Purpose {
+    /// What a recording calls it; None for what no volume does.
+    fn doing(self) -> Option<Doing> {
+        match self {
+            Purpose::Fetch { .. } => Some(Doing::Reading),
+            Purpose::Store { .. } => Some(Doing::Writing),
+            Purpose::Table | Purpose::Super => Some(Doing::Recording),
+            Purpose::Sync => Some(Doing::Syncing),
+            Purpose::Verify { .. } | Purpose::Digest { .. } => None,
+        }
+    }
+
+    /// Whom the bytes belong to; None for the store's own.
+    fn owner(self) -> Option<Owner> {
+        match self {
+            Purpose::Fetch { owner }
+            | Purpose::Store { owner }
+            | Purpose::Verify { owner }
+            | Purpose::Digest { owner } => Some(owner),
+            Purpose::Table | Purpose::Super | Purpose::Sync => None,
+        }
+    }
+}
+
+/// An operation on a volume that began or ended, for a recording.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub(crate) doing: Doing,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) volume: u16,
+    /// The pages; None for records of the store's own.
+    pub(crate) run: Option<Run>,
+    /// The schedule's label of the access that owns it.
+    pub(crate) tag: Option<u64>,
+    /// Bytes moved at its end; None: it began.
+    pub(crate) moved: Option<u32>,
+}
+
 /// An operation known to the core.
 #[derive(Debug)]
 pub(crate) struct Transfer {
@@ -69,6 +108,14 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
+    /// The beginning (`moved` None) or end of its operation, unless no volume does it. The owner's label is not known
+    /// here.
+    pub(crate) fn noted(&self, moved: Option<u32>) -> Option<Move> {
+        let Piece { run, volume, .. } = self.piece;
+        let (doing, owner) = (self.purpose.doing()?, self.purpose.owner());
+        Some(Move { doing, owner, volume, run: (run.count > 0).then_some(run), tag: None, moved })
+    }
+
     /// The operation for what is left to do.
     pub(crate) fn op(&mut self) -> Op {
         let offset = self.piece.arena + u64::from(self.done);
@@ -86,6 +133,33 @@ impl Transfer {
                 digests: std::mem::take(&mut self.digests),
             },
         }
+    }
+}
+
+/// Bytes of operations that volumes have and have not answered.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct InFlight {
+    pub(crate) read_bytes: u64,
+    pub(crate) write_bytes: u64,
+}
+
+impl InFlight {
+    pub(crate) fn of(op: &Op) -> InFlight {
+        match op {
+            Op::Read { into, .. } => InFlight { read_bytes: u64::from(into.bytes), write_bytes: 0 },
+            Op::Write { from, .. } => InFlight { read_bytes: 0, write_bytes: u64::from(from.bytes) },
+            Op::Sync { .. } | Op::Hash { .. } => InFlight::default(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: InFlight) {
+        self.read_bytes += other.read_bytes;
+        self.write_bytes += other.write_bytes;
+    }
+
+    pub(crate) fn remove(&mut self, other: InFlight) {
+        self.read_bytes -= other.read_bytes;
+        self.write_bytes -= other.write_bytes;
     }
 }
 
