@@ -274,6 +274,11 @@ impl Engine {
         self.handle.wait_committed()
     }
 
+    /// What records its events, if anything does.
+    pub fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_deref()
+    }
+
     /// Counters since open.
     pub fn stats(&self) -> Stats {
         self.handle.stats()

@@ -90,7 +90,7 @@ struct Open {
 }
 
 impl Recorder {
-    /// A recorder with room for this many events, about 100 bytes each, all of it taken (and touched) now. It is off.
+    /// A recorder with room for this many events, 72 bytes each, all of it taken (and touched) now. It is off.
     pub fn new(room: usize) -> Recorder {
         let blank = Event {
             doing: Doing::Working,

@@ -1,6 +1,6 @@
 //! In steady state nothing is allocated per page, per transfer or per lease: over sweeps of a streamed schedule of
-//! reads, updates and writes on real files, with a recorder that is off, the whole process allocates no more for a store of many pages than for one
-//! of few.
+//! reads, updates and writes on real files, with a recorder that is off, the whole process allocates no more for a
+//! store of many pages than for one of few.
 //!
 //! What may be allocated: a handful per sweep and commit (the note, the plan's handle), and slots up to the largest
 //! number of operations that existed at once, which the window bounds and which warming up does not always reach.

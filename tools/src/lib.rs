@@ -22,6 +22,8 @@ mod probe_cmd;
 mod profiles;
 mod progress;
 mod report;
+mod report_cmd;
+mod report_page;
 mod resolve;
 mod resume_cmd;
 mod say;
@@ -92,6 +94,7 @@ fn run(command: &Command, matches: &ArgMatches, line: CommandLine, started: Inst
         Command::Export(args) => export_cmd::run(args),
         Command::Verify(args) => verify_cmd::run(args),
         Command::Inspect(args) => inspect_cmd::run(args),
+        Command::Report(args) => report_cmd::run(args),
         Command::Probe(args) => probe_cmd::run(args),
         Command::Ls(args) => list_cmd::list(args),
         Command::Rm(args) => list_cmd::remove(args),

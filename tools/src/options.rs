@@ -38,7 +38,7 @@ const fn with_built_in(name: &'static str, default: &'static str, built_in: &'st
 }
 
 /// Every option of `mt train`, in the order of the help text.
-pub const CHOICES: [Choice; 36] = [
+pub const CHOICES: [Choice; 38] = [
     choice("model", Kind::Path, ""),
     choice("data", Kind::Paths, ""),
     choice("run", Kind::Path, ""),
@@ -73,6 +73,8 @@ pub const CHOICES: [Choice; 36] = [
     choice("disk", Kind::Single, "auto"),
     choice("max-writes", Kind::Single, ""),
     choice("tbw", Kind::Single, ""),
+    choice("trace", Kind::Path, ""),
+    choice("trace-steps", Kind::Single, "3"),
     choice("json", Kind::Switch, "false"),
     choice("print-config", Kind::Switch, "false"),
 ];

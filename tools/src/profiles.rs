@@ -2,13 +2,15 @@
 //! this machine, else what a probe of about two seconds finds, kept for the next time, else what is assumed.
 //!
 //! Saved: `$XDG_CONFIG_HOME/megatrain/profile.json`. Kept: `$XDG_CACHE_HOME/megatrain/probe-....json`, a file for each
-//! machine, number of threads and set of file systems. A probe that fails or cannot be kept is told, never an error.
+//! machine, number of threads and set of file systems; what runs measure goes into it, a part of the way each time. A
+//! probe that fails or cannot be kept is told, never an error.
 
 use crate::failure::Failure;
 use crate::say;
 use mt_engine::space::existing;
 use mt_trainer::profile::probe::Wanted;
-use mt_trainer::profile::{Machine, MachineProfile};
+use mt_trainer::profile::probe::today;
+use mt_trainer::profile::{Machine, MachineProfile, Measured};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -60,6 +62,21 @@ impl Choice {
         }
     }
 
+    /// Takes what a run measured into the kept profile that it was planned with. A profile that was saved or named is
+    /// its owner's and stays as it is.
+    pub fn learn(&self, request: &Request, measured: &Measured) {
+        let machine = Machine::this();
+        if *self != Choice::Auto || measured.is_empty() || saved(&machine).is_some() {
+            return;
+        }
+        let dirs = directories(&request.stores);
+        let Some(file) = kept_file(&machine, request.threads, &dirs) else { return };
+        if let Some(mut profile) = kept(&file, &machine, &dirs) {
+            profile.learn(measured, today());
+            keep(Some(&file), &profile);
+        }
+    }
+
     /// Whether the profile may be of another machine.
     pub fn is_file(&self) -> bool {
         matches!(self, Choice::File(_))
@@ -85,10 +102,9 @@ fn saved(machine: &Machine) -> Option<MachineProfile> {
 fn probed(machine: &Machine, request: &Request) -> Option<MachineProfile> {
     let wanted = request.wanted.as_ref()?;
     let dirs = directories(&request.stores);
-    let file = folder("XDG_CACHE_HOME", ".cache").map(|folder| folder.join(name(machine, request.threads, &dirs)));
-    let kept = file.as_ref().filter(|file| file.is_file()).and_then(|file| MachineProfile::read(file).ok());
-    let kept = kept.filter(|kept| kept.machine == *machine && kept.disks.len() == dirs.len());
-    let profile = match kept {
+    let file = kept_file(machine, request.threads, &dirs);
+    let known = file.as_ref().and_then(|file| kept(file, machine, &dirs));
+    let profile = match known {
         Some(kept) if wanted.clone().missing(&kept.compute).is_empty() => Some(kept),
         Some(kept) => probe(&dirs, request.threads, wanted, file.as_deref().map(|file| (file, kept))),
         None => probe(&dirs, request.threads, wanted, None).inspect(|profile| keep(file.as_deref(), profile)),
@@ -98,6 +114,12 @@ fn probed(machine: &Machine, request: &Request) -> Option<MachineProfile> {
         profile.disks.iter_mut().zip(&dirs).for_each(|(disk, dir)| disk.path.clone_from(dir));
         profile
     })
+}
+
+/// The profile that is kept in a file, if it is of this machine and these drives.
+fn kept(file: &Path, machine: &Machine, dirs: &[PathBuf]) -> Option<MachineProfile> {
+    let kept = Some(file).filter(|file| file.is_file()).and_then(|file| MachineProfile::read(file).ok())?;
+    (kept.machine == *machine && kept.disks.len() == dirs.len()).then_some(kept)
 }
 
 /// Probes in a process of its own; with `kept`, only the shapes that it lacks.
@@ -139,7 +161,7 @@ fn probe(
     Some(profile)
 }
 
-/// Keeps a probe's result; without a place to keep it, it is made again the next time.
+/// Keeps a profile, at once whole; without a place to keep it, it is made again the next time.
 fn keep(file: Option<&Path>, profile: &MachineProfile) {
     let Some(file) = file else { return };
     let new = file.with_extension(format!("new-{}", std::process::id()));
@@ -148,7 +170,7 @@ fn keep(file: Option<&Path>, profile: &MachineProfile) {
         .and_then(|()| std::fs::rename(&new, file));
     if let Err(error) = kept {
         let _ = std::fs::remove_file(&new);
-        say::err(format_args!("the probe's result is not kept: {}: {error}", file.display()));
+        say::err(format_args!("the profile is not kept: {}: {error}", file.display()));
     }
 }
 
@@ -169,6 +191,11 @@ fn directories(stores: &[PathBuf]) -> Vec<PathBuf> {
 
 fn device(dir: &Path) -> u64 {
     std::fs::metadata(dir).map_or(0, |data| data.dev())
+}
+
+/// The file that keeps what is known of this machine, with these threads, and these file systems.
+fn kept_file(machine: &Machine, threads: u64, dirs: &[PathBuf]) -> Option<PathBuf> {
+    folder("XDG_CACHE_HOME", ".cache").map(|folder| folder.join(name(machine, threads, dirs)))
 }
 
 /// Name of the file that keeps what was probed on this machine, with these threads, of these file systems.

@@ -236,6 +236,7 @@ fn summary_json(summary: &Summary) -> Value {
         "disk_write_bytes": summary.disk_write_bytes,
         "commit_bytes": summary.commit_bytes,
         "wait_seconds": summary.wait_seconds,
+        "drift": summary.drift,
         "sample": summary.sample.as_ref().map(|(written, _)| written),
     })
 }

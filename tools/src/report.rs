@@ -113,6 +113,7 @@ pub fn summary(summary: &Summary) -> Vec<String> {
     if summary.steps_here > 0 {
         lines.extend(moved(summary));
     }
+    lines.extend(summary.drift.iter().map(|drift| line("drift", drift)));
     match summary.ending {
         Ending::Stopped if summary.is_durable => lines.push(format!("resume: mt resume {run}")),
         Ending::Stopped => lines.push("it cannot be resumed: --durability none makes no commits".to_owned()),

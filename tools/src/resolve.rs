@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::layers::{Layers, Origin};
 use crate::{profiles, values};
 use mt_trainer::Error;
+use mt_trainer::run::Traced;
 use mt_trainer::settings::{Auto, BATCH_MAX, Durability, SEQ_LEN_MAX, STEPS_MAX, Settings};
 use std::path::PathBuf;
 
@@ -20,6 +21,8 @@ pub struct Resolved {
     pub export: Option<PathBuf>,
     /// What the plan is made with.
     pub profile: profiles::Choice,
+    /// Steps to trace.
+    pub trace: Option<Traced>,
     /// Bytes that each drive may write in its life, if that was said.
     pub drive_life_bytes: Option<u64>,
 }
@@ -71,12 +74,14 @@ pub fn resolve(layers: &Layers, purpose: Purpose) -> Result<Resolved, Failure> {
         disk: take.need("disk", values::auto(values::bytes))?,
         max_writes: max_writes(&take, life)?,
     };
+    let steps = take.need("trace-steps", values::steps)?;
     let resolved = Resolved {
         settings,
         run: take.maybe("run", values::here)?,
         stop_at: take.maybe("stop-at", values::count(0, STEPS_MAX))?,
         export: take.maybe("export", values::here)?,
         profile: take.need("profile", profiles::Choice::parse)?,
+        trace: take.maybe("trace", values::here)?.map(|file| Traced { file, steps }),
         drive_life_bytes: life,
     };
     check_together(&take, &resolved, purpose)?;
@@ -249,6 +254,8 @@ mod tests {
             ("--max-writes 500% --tbw 100", "0 to 100"),
             ("--max-writes many", "--max-writes"),
             ("--tbw 0", "--tbw"),
+            ("--trace-steps 0", "--trace-steps"),
+            ("--trace-steps 5-3", "3-5"),
         ] {
             let failure = resolved(flags).unwrap_err();
             assert_eq!(failure.code, 2, "{flags}");

@@ -7,7 +7,7 @@ use crate::say;
 use crate::train_cmd::code;
 use crate::{profiles, values};
 use mt_trainer::Error;
-use mt_trainer::run::{Changes, CommandLine, Process, Resumed, resume, wanted_by_run};
+use mt_trainer::run::{Changes, CommandLine, Process, Resumed, Traced, resume, wanted_by_run};
 use mt_trainer::settings::{Auto, STEPS_MAX};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -31,20 +31,26 @@ pub fn run(args: &Resume, command: CommandLine, started: Instant) -> Result<u8, 
         max_writes: read(&args.max_writes, "max-writes", values::bytes)?,
         stores: args.store.iter().map(|text| moved(text)).collect::<Result<_, _>>()?,
     };
-    let profile = profiles::Choice::parse(&args.profile).map_err(|e| refuse("profile", &e, &args.profile))?;
+    let choice = profiles::Choice::parse(&args.profile).map_err(|e| refuse("profile", &e, &args.profile))?;
     let (stores, threads, wanted) = wanted_by_run(Path::new(&args.run));
     let threads = changes.threads.or(threads).unwrap_or_else(values::all_threads);
     let request = profiles::Request { stores, threads, wanted };
+    let trace = read(&args.trace, "trace", values::here)?;
+    let steps = read(&args.trace_steps, "trace-steps", values::steps)?.unwrap_or(values::TRACED);
     let process = Process {
         stop_at: read(&args.stop_at, "stop-at", values::count(0, STEPS_MAX))?,
         export: read(&args.export, "export", values::here)?,
         started,
         command,
-        profile: profile.obtain(&request)?,
+        profile: choice.obtain(&request)?,
+        trace: trace.map(|file| Traced { file, steps }),
     };
     let mut progress = Progress::new(args.json)?;
     match resume(Path::new(&args.run), &changes, &process, &mut progress)? {
-        Resumed::Went(summary) => Ok(code(summary.ending)),
+        Resumed::Went(summary) => {
+            choice.learn(&request, &summary.measured);
+            Ok(code(summary.ending))
+        }
         Resumed::Finished(step) => {
             match args.json {
                 true => say::out(json!({"event": "finished", "step": step})),

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::layers::Layers;
 use crate::profiles::Request;
 use crate::progress::Progress;
-use crate::resolve::{Purpose, resolve};
+use crate::resolve::{Purpose, Resolved, resolve};
 use crate::say;
 use clap::ArgMatches;
 use mt_trainer::Error;
@@ -30,13 +30,16 @@ fn go(layers: &Layers, mut command: CommandLine, started: Instant) -> Result<u8,
     }
     layers.places().for_each(|(flag, place)| command.place(flag, place));
     let mut progress = Progress::new(in_json)?;
-    let profile = resolved.profile.obtain(&Request {
+    let request = Request {
         stores: planned_stores(&resolved.settings, resolved.run.as_deref()),
         threads: resolved.settings.threads,
         wanted: wanted(&resolved.settings, None),
-    })?;
-    let process = Process { stop_at: resolved.stop_at, export: resolved.export, started, command, profile };
-    let summary = train(&resolved.settings, resolved.run.as_deref(), &process, &mut progress)?;
+    };
+    let profile = resolved.profile.obtain(&request)?;
+    let Resolved { settings, run, stop_at, export, trace, .. } = resolved;
+    let process = Process { stop_at, export, started, command, profile, trace };
+    let summary = train(&settings, run.as_deref(), &process, &mut progress)?;
+    resolved.profile.learn(&request, &summary.measured);
     Ok(code(summary.ending))
 }
 

@@ -1,7 +1,7 @@
 //! Readers of single values. Each takes the text and gives the value or, as its error, what was expected.
 
 use mt_trainer::run::size;
-use mt_trainer::settings::{Auto, Durability, LrSchedule, Recompute};
+use mt_trainer::settings::{Auto, Durability, LrSchedule, Recompute, STEPS_MAX};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -61,6 +61,19 @@ pub fn threads(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(value) if (1..=THREADS_MAX).contains(&value) => Ok(value),
         _ => Err(format!("a whole number from 1 to {THREADS_MAX}")),
+    }
+}
+
+/// Steps that are traced unless others are named: the third has an update before it, and what the first left behind is
+/// done.
+pub const TRACED: (u64, u64) = (3, 3);
+
+/// A step or a range of steps, counted from 1.
+pub fn steps(text: &str) -> Result<(u64, u64), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
+        (Ok(first), Ok(last)) if 1 <= first && first <= last && last <= STEPS_MAX => Ok((first, last)),
+        _ => Err("a step such as 3 or a range such as 3-5, from 1 on".to_owned()),
     }
 }
 

@@ -1,16 +1,20 @@
 //! What a machine can do: a profile in a file, and the rates that a plan takes out of it.
 //!
-//! A profile is *measured* (by a benchmark, saved), *probed* (in seconds, when none is saved) or *assumed*. Predictions
+//! A profile is *measured* (by a benchmark, saved; or by the runs that were planned with it), *probed* (in seconds, when
+//! none is saved) or *assumed*. Predictions
 //! and the choice between plans depend on it; results never do.
 //!
-//! `compute` has the kernels' rates, `disk` the drives', `probe` measures both; this file holds them together.
+//! `compute` has the kernels' rates, `disk` the drives', `probe` measures both, `feedback` takes in what runs measure;
+//! this file holds them together.
 
 pub mod compute;
 pub mod disk;
+pub mod feedback;
 pub mod probe;
 
 pub use compute::{AttentionPoint, Compute, Product, ProductPoint};
 pub use disk::Disk;
+pub use feedback::Measured;
 
 use crate::error::{Error, Result};
 use mt_engine::Profile;
@@ -24,7 +28,7 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// A benchmark measured them.
+    /// A benchmark measured them, or runs did.
     Measured,
     /// A probe of a few seconds measured them.
     Probed,
@@ -69,6 +73,9 @@ pub struct MachineProfile {
     pub origin: Origin,
     /// Day of the measurement, year-month-day in UTC.
     pub date: String,
+    /// Runs whose rates were taken in.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub runs: u32,
     /// What was measured.
     pub machine: Machine,
     /// Drives by the path below which they hold files. At least one; the first stands for drives that are not listed.
@@ -106,6 +113,7 @@ impl MachineProfile {
             version: VERSION,
             origin: Origin::Assumed,
             date: "never".to_owned(),
+            runs: 0,
             machine: Machine { processor: "unknown".to_owned(), cores, ram_bytes: 0 },
             disks: vec![Disk::assumed()],
             transfer_cpu_s_per_byte: Profile::default().transfer_cpu_s_per_byte,
@@ -209,11 +217,19 @@ impl MachineProfile {
     pub fn describe(&self) -> String {
         let Machine { processor, cores, .. } = &self.machine;
         match self.origin {
+            Origin::Measured if self.runs > 0 => {
+                let runs = if self.runs == 1 { "a run".to_owned() } else { format!("{} runs", self.runs) };
+                format!("measured by {runs}, the last on {}, {processor}, {cores} cores", self.date)
+            }
             Origin::Measured => format!("measured on {}, {processor}, {cores} cores", self.date),
             Origin::Probed => format!("probed on {}, {processor}, {cores} cores", self.date),
             Origin::Assumed => format!("assumed, nothing of it measured; {cores} cores"),
         }
     }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]

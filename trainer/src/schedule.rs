@@ -25,6 +25,6 @@ mod writer;
 pub use levels::{Choice, Front, Kept, Room, Side, candidates};
 pub use operation::{Gradients, Operation, Sink};
 pub use phase::Phase;
-pub use program::{Instruction, Program};
+pub use program::{Instruction, LABEL_ONCE, Program};
 pub use runs::Activations;
 pub use writer::{Description, Writer};

@@ -10,6 +10,7 @@ mod embedding;
 mod executor;
 mod head;
 mod inspect;
+mod labels;
 mod layers;
 mod leases;
 mod levels;
@@ -20,12 +21,15 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod trainer;
+mod watch;
 
 pub use crate::memory::micro_batch_auto;
+pub use labels::Expected;
 pub use phase::{Binding, PhaseTime};
 pub(crate) use prepare::smaller;
 pub use prepare::{Prepared, Residence, prepare};
 pub use trainer::Trainer;
+pub use watch::StepTimes;
 
 use crate::profile::Rates;
 use crate::settings::Recompute;
@@ -92,4 +96,6 @@ pub struct Outcome {
     pub targets: u64,
     /// Number of tokens.
     pub tokens: u64,
+    /// Where its time went.
+    pub times: StepTimes,
 }

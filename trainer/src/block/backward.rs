@@ -5,6 +5,7 @@ use super::scratch::{Attention, Mlp};
 use super::{Block, Level, Scratch, Tokens};
 use crate::carve::Carve;
 use mt_kernels::{attention, pointwise, rmsnorm, rope};
+use std::time::{Duration, Instant};
 
 /// Gradients of a layer's weights.
 pub struct Gradients<'a> {
@@ -25,7 +26,7 @@ pub struct Kept<'a> {
 
 impl Block<'_> {
     /// Backward with what the forward kept; computes the rest again in `memory`, which has room for it. `dx` \[T,H]
-    /// holds dy on entry, dx on return.
+    /// holds dy on entry, dx on return. Gives the time of that first part.
     #[allow(clippy::too_many_arguments)]
     pub fn backward(
         &self,
@@ -36,7 +37,8 @@ impl Block<'_> {
         scratch: &mut Scratch<'_>,
         gradients: &mut Gradients<'_>,
         dx: &mut [f32],
-    ) {
+    ) -> Duration {
+        let begin = Instant::now();
         let (dims, count) = (&self.dims, tokens.count());
         let (mut left, mut memory) = (kept.elements, Carve::new(memory));
         let attention = match kept.level {
@@ -59,11 +61,13 @@ impl Block<'_> {
                 part
             }
         };
+        let again = begin.elapsed();
         if !gradients.add {
             self.clear_norms(gradients.elements);
         }
         self.mlp_half(tokens, &mlp, scratch, gradients, dx);
         self.attention_half(tokens, x, &attention, scratch, gradients, dx);
+        again
     }
 
     /// What the MLP half's forward leaves in `scratch`, from what it saved.

@@ -161,6 +161,31 @@ impl Compute {
         rates
     }
 
+    /// Multiplies every rate by a factor, the update's by one of its own.
+    pub(super) fn scale(&mut self, kernels: f64, update: f64) {
+        self.adamw_elements_per_s *= update;
+        for rate in [
+            &mut self.join_elements_per_s,
+            &mut self.sum_squares_elements_per_s,
+            &mut self.norm_forward_elements_per_s,
+            &mut self.norm_backward_elements_per_s,
+            &mut self.swiglu_forward_elements_per_s,
+            &mut self.swiglu_backward_elements_per_s,
+            &mut self.rope_elements_per_s,
+            &mut self.add_elements_per_s,
+            &mut self.loss_forward_elements_per_s,
+            &mut self.loss_backward_elements_per_s,
+            &mut self.copy_bytes_per_s,
+        ] {
+            *rate *= kernels;
+        }
+        self.products.iter_mut().for_each(|point| point.operations_per_s *= kernels);
+        for point in &mut self.attention {
+            point.forward_operations_per_s *= kernels;
+            point.backward_operations_per_s *= kernels;
+        }
+    }
+
     /// Multiplications and additions a second of a product of this shape.
     pub fn product(&self, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
         let wanted = [rows, columns, depth].map(measured_side);

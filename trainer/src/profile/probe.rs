@@ -115,6 +115,7 @@ pub fn machine(dirs: &[PathBuf], threads: u32, wanted: &Wanted) -> Result<Machin
         version: VERSION,
         origin: Origin::Probed,
         date: today(),
+        runs: 0,
         machine: Machine::this(),
         disks: if disks.is_empty() { vec![Disk::assumed()] } else { disks },
         transfer_cpu_s_per_byte,
@@ -290,9 +291,13 @@ fn seconds(mut work: impl FnMut()) -> f64 {
 }
 
 /// The day, in UTC.
-fn today() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (year, month, day) = civil(seconds / 86_400);
+pub fn today() -> String {
+    date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+}
+
+/// The day of a number of seconds since 1970, in UTC.
+pub fn date(unix_seconds: u64) -> String {
+    let (year, month, day) = civil(unix_seconds / 86_400);
     format!("{year:04}-{month:02}-{day:02}")
 }
 

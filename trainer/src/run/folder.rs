@@ -10,6 +10,7 @@
 //! | `tokens.bin` | the text as ids | before the import |
 //! | `run.json` | id of the run, which is its store's; an accepted number of steps | with the store; by a resume |
 //! | `store/` | the pages, unless they are kept elsewhere | import, steps |
+//! | `processes.jsonl` | a line when a process's steps begin, one when they are over | before and after the steps |
 //! | `metrics.jsonl` | a line a step | steps |
 
 use super::command_line::quoted;
@@ -24,6 +25,8 @@ use std::path::{Path, PathBuf};
 
 /// Folder for runs that were given no name.
 const RUNS: &str = "runs";
+/// Name of the file with a line for each beginning and end of a process.
+pub const PROCESSES: &str = "processes.jsonl";
 
 /// A run's folder, locked by this process if it can write to it.
 #[derive(Debug)]
@@ -112,6 +115,11 @@ impl RunFolder {
     /// The step lines.
     pub fn metrics(&self) -> PathBuf {
         self.path.join("metrics.jsonl")
+    }
+
+    /// What each process was going to do, and how it ended.
+    pub fn processes(&self) -> PathBuf {
+        self.path.join(PROCESSES)
     }
 
     /// Folder with the model's `config.json` and tokenizer.

@@ -1,9 +1,11 @@
-//! `metrics.jsonl`: a line of JSON for each step.
+//! `metrics.jsonl`: a line of JSON for each step. What came later than the first version may be missing in a line. The
+//! last update and commit of a process come after its last step: they stand in `processes.jsonl`.
 //!
 //! Invariant: when a commit of step N is durable, so are the lines up to N. Lines of later steps, and a last line that
 //! a crash tore, are cut off when the run resumes.
 
 use crate::error::{Error, Result};
+use crate::step::StepTimes;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -28,11 +30,23 @@ pub struct StepRecord {
     pub disk_read_bytes: u64,
     /// Bytes written to the volumes during the step.
     pub disk_write_bytes: u64,
+    /// Of the bytes written: by a commit, for pages that stay in RAM and for the store's records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_bytes: Option<u64>,
     /// Largest resident set of the process so far.
     pub peak_ram_bytes: u64,
     /// Seconds from the start of the process to the end of its first step; on that step's line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_first_step: Option<f64>,
+    /// Seconds in which anything was being read from the volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_read_seconds: Option<f64>,
+    /// Seconds in which anything was being written to the volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_write_seconds: Option<f64>,
+    /// Where the step's time went.
+    #[serde(flatten)]
+    pub times: Option<StepTimes>,
 }
 
 /// The file, open for appending.
@@ -100,8 +114,12 @@ mod tests {
             seconds: 0.5,
             disk_read_bytes: 1,
             disk_write_bytes: 2,
+            commit_bytes: Some(1),
             peak_ram_bytes: 3,
             time_to_first_step: (step == 1).then_some(1.5),
+            disk_read_seconds: Some(0.25),
+            disk_write_seconds: None,
+            times: (step != 2).then(|| StepTimes { update_seconds: 0.1, ..StepTimes::default() }),
         }
     }
 
@@ -122,6 +140,14 @@ mod tests {
         metrics.append(&record(3)).unwrap();
         assert_eq!(read(&path), [record(1), record(2), record(3)]);
         assert!(std::fs::read_to_string(&path).unwrap().ends_with('\n'));
+    }
+
+    #[test]
+    fn lines_of_the_first_version_read() {
+        let line = "{\"step\":2,\"loss\":5.5,\"grad_norm\":null,\"lr\":0.01,\"tokens\":32,\"seconds\":0.5,\
+                    \"disk_read_bytes\":1,\"disk_write_bytes\":2,\"peak_ram_bytes\":3}";
+        let read: StepRecord = serde_json::from_str(line).unwrap();
+        assert_eq!((read.step, read.commit_bytes, read.disk_read_seconds, read.times), (2, None, None, None));
     }
 
     #[test]

@@ -8,9 +8,11 @@
 mod budget;
 mod cadence;
 mod command_line;
+mod drift;
 mod export;
 mod files;
 mod folder;
+mod history;
 mod inputs;
 mod inspect;
 mod list;
@@ -20,18 +22,21 @@ mod metrics;
 mod note;
 mod observer;
 mod plan;
+mod processes;
 mod resume;
 mod sample;
 pub mod size;
 mod start;
 mod steps;
 mod store;
+mod trace;
 mod train;
 mod verify;
 
 pub use command_line::{CommandLine, quoted};
 pub use export::{Export, MAX_SHARD_BYTES, export};
 pub use folder::RunRecord;
+pub use history::{History, history};
 pub use inspect::{Inspection, Standing, inspect};
 pub use list::{Removed, list, remove};
 pub use metrics::StepRecord;
@@ -41,8 +46,10 @@ pub use plan::{
     KeptCounts, Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores, wanted,
     wanted_by_run,
 };
+pub use processes::{Last, Predicted, PredictedPhase, ProcessEnd, ProcessLine, ProcessStart};
 pub use resume::{Changes, Resumed, resume};
 pub use start::Process;
+pub use trace::{ROOM as TRACE_ROOM, Traced};
 pub use train::train;
 pub use verify::{Verified, verify};
 

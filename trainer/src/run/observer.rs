@@ -3,6 +3,7 @@
 
 use super::budget::Ram;
 use super::metrics::StepRecord;
+use crate::profile::Measured;
 use crate::step::Prepared;
 use mt_engine::plan::Prediction;
 use std::path::PathBuf;
@@ -156,6 +157,10 @@ pub struct Summary {
     pub commit_bytes: u64,
     /// Seconds that the computation waited for pages.
     pub wait_seconds: f64,
+    /// Why the steps took longer or less long than was planned, if they did.
+    pub drift: Option<String>,
+    /// What they measured of the machine.
+    pub measured: Measured,
     /// Text that the trained model writes, and the text it was given first.
     pub sample: Option<(String, String)>,
 }

@@ -3,18 +3,21 @@
 
 use super::budget::{Asked, Disk, Fit, Fitted, Ram};
 use super::command_line::CommandLine;
+use super::drift::Drift;
 use super::folder::{RunFolder, RunRecord};
 use super::inputs::{self, Inputs, first_weights, source_record};
 use super::note::NoteBase;
 use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary};
+use super::processes::{Predicted, ProcessStart};
 use super::sample;
 use super::steps::{Steps, StepsDone, Writes};
+use super::trace::{Trace, Traced};
 use super::{files, memory, metrics, size};
 use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, OutFolder, State};
 use crate::error::{Error, Part, Result};
 use crate::layout::Layout;
 use crate::model::Manifest;
-use crate::profile::{MachineProfile, Rates};
+use crate::profile::{MachineProfile, Origin, Rates};
 use crate::settings::{Durability, Settings, Warmup};
 use crate::step::{Hyper, Trainer};
 use mt_engine::plan::Residency;
@@ -36,6 +39,8 @@ pub struct Process {
     pub command: CommandLine,
     /// What the machine can do.
     pub profile: MachineProfile,
+    /// Steps to trace.
+    pub trace: Option<Traced>,
 }
 
 /// A run that is ready to have its store made or opened.
@@ -78,6 +83,8 @@ impl Start<'_> {
     pub fn run(&self, made: &mut Vec<PathBuf>, observer: &mut dyn Observer) -> Result<Summary> {
         // A folder that cannot be written is refused before the steps, not after them.
         let out = self.process.export.as_deref().map(OutFolder::create).transpose()?;
+        // Its memory counts: it is taken before the RAM is divided.
+        let trace = self.process.trace.as_ref().map(Trace::begin).transpose()?;
         let ram = Ram::measure(self.settings);
         self.notices(&ram).iter().for_each(|notice| observer.event(&Event::Notice(notice)));
         if let Some(auto) = &ram.auto {
@@ -86,16 +93,17 @@ impl Start<'_> {
         let fitted = self.fit(ram)?;
         self.writes(&fitted)?;
         let parts = RamParts::of(&ram, &fitted.prepared);
-        observer.event(&Event::Planned(&self.planned(&fitted, parts)?));
+        let planned = self.planned(&fitted, parts)?;
+        observer.event(&Event::Planned(&planned));
         let stores = if fitted.has_disk { self.folder.stores(self.settings) } else { Vec::new() };
         let cpu = inputs::cpu(self.settings)?;
-        let engine = self.open_engine(&fitted, stores, ram, made)?;
+        let engine = self.open_engine(&fitted, stores, ram, trace.as_ref(), made)?;
         for notice in engine.notices() {
             observer.event(&Event::Notice(&notice));
         }
         let placement = Placement::of(&fitted);
         let manifest = &self.inputs.model.manifest;
-        let mut steps = self.steps(engine, fitted, cpu.clone()).map_err(|error| match error {
+        let mut steps = self.steps(engine, fitted, &planned, trace, cpu.clone()).map_err(|error| match error {
             Error::Engine(error @ EngineError::NoSpace { .. }) => self.no_store(error, ram),
             other => other,
         })?;
@@ -169,9 +177,18 @@ impl Start<'_> {
         Asked { command, is_new: self.committed.is_none(), has_export: export.is_some() }
     }
 
-    fn open_engine(&self, fitted: &Fitted, stores: Vec<PathBuf>, ram: Ram, made: &mut Vec<PathBuf>) -> Result<Engine> {
+    fn open_engine(
+        &self,
+        fitted: &Fitted,
+        stores: Vec<PathBuf>,
+        ram: Ram,
+        trace: Option<&Trace>,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<Engine> {
         let Settings { direct_io, io, .. } = *self.settings;
-        let config = Config { direct_io, backend: io, ..Config::new(stores.clone(), fitted.prepared.arena_bytes) };
+        let recorder = trace.map(|trace| trace.recorder.clone());
+        let config =
+            Config { direct_io, backend: io, recorder, ..Config::new(stores.clone(), fitted.prepared.arena_bytes) };
         if self.committed.is_some() {
             return Engine::open(config).map_err(|error| self.refusal(error));
         }
@@ -242,8 +259,20 @@ impl Start<'_> {
         Ok(Some(writes))
     }
 
-    fn steps(&self, engine: Engine, fitted: Fitted, cpu: Cpu) -> Result<Steps<'_>> {
+    fn steps(
+        &self,
+        engine: Engine,
+        fitted: Fitted,
+        planned: &Planned,
+        trace: Option<Trace>,
+        cpu: Cpu,
+    ) -> Result<Steps<'_>> {
         let settings = self.settings;
+        let predicted = Predicted::of(&fitted.prepared, &planned.ram);
+        let MachineProfile { origin, .. } = self.process.profile;
+        let rates = self.rates(&self.folder.stores(settings)).engine;
+        let drift = Drift::new(predicted.clone(), rates, origin == Origin::Assumed);
+        let start = ProcessStart::new(planned, predicted, self.process.profile.describe(), settings);
         let ledger: u64 = engine.identity().ledger.iter().map(|volume| volume.write_bytes).sum();
         let writes = self.writes(&fitted)?.map(|writes| Writes { before: ledger, ..writes });
         let notes = NoteBase {
@@ -278,6 +307,9 @@ impl Start<'_> {
             stop_at: self.process.stop_at,
             writes,
             started: self.process.started,
+            start,
+            drift,
+            trace,
         })
     }
 
@@ -384,6 +416,8 @@ impl Start<'_> {
             disk_write_bytes: steps.after.disk_write_bytes - steps.before.disk_write_bytes,
             commit_bytes: steps.after.commit_bytes - steps.before.commit_bytes,
             wait_seconds: (steps.after.wait_ns - steps.before.wait_ns) as f64 * 1e-9,
+            drift: steps.drift.clone(),
+            measured: steps.measured,
             sample,
         }
     }

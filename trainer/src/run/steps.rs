@@ -3,14 +3,18 @@
 //! Invariants: a state is committed only when it is complete; metrics of committed steps are durable before the commit;
 //! what a commit holds does not depend on when the run was stopped.
 
+use super::drift::Drift;
 use super::folder::RunFolder;
 use super::inputs::Inputs;
 use super::memory;
 use super::metrics::{Metrics, StepRecord};
 use super::note::{Note, NoteBase};
 use super::observer::{Ending, Event, Observer};
+use super::processes::{self, Last, ProcessEnd, ProcessLine, ProcessStart};
 use super::size;
+use super::trace::Trace;
 use crate::error::{Error, Result};
+use crate::profile::Measured;
 use crate::step::{Outcome, Trainer};
 use mt_engine::{CommitId, Stats};
 use std::time::Instant;
@@ -29,6 +33,12 @@ pub(super) struct Steps<'a> {
     pub writes: Option<Writes>,
     /// Start of the process.
     pub started: Instant,
+    /// What goes into the run's history.
+    pub start: ProcessStart,
+    /// The steps beside their plan.
+    pub drift: Drift,
+    /// A timeline, if one is wanted.
+    pub trace: Option<Trace>,
 }
 
 /// A bound on what a store may write over its life, and what steps write.
@@ -53,7 +63,7 @@ impl Writes {
 }
 
 /// What the steps of this process came to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct StepsDone {
     pub ending: Ending,
     pub done: u64,
@@ -62,16 +72,67 @@ pub(super) struct StepsDone {
     pub before: Stats,
     pub after: Stats,
     pub last_loss: Option<f64>,
+    pub drift: Option<String>,
+    pub measured: Measured,
+}
+
+/// Where a process stands when its steps are over, for its line in the history.
+#[derive(Clone, Copy, Default)]
+struct Stand {
+    /// At its last step's line.
+    at_line: Stats,
+    /// From that line on.
+    since_line: Option<Instant>,
 }
 
 impl Steps<'_> {
-    /// Runs the steps that are left, applies the last update and commits.
+    /// Runs the steps that are left, applies the last update and commits. Then writes down how it went, whatever ended
+    /// it.
     ///
     /// # Errors
     /// `Numeric` after committing the last good state, if it could be; those of the trainer.
     pub fn run(&mut self, observer: &mut dyn Observer) -> Result<StepsDone> {
+        let begin = Instant::now();
+        // The metrics come first: they say that the run has begun.
+        let metrics = Metrics::open(&self.folder.metrics(), self.trainer.completed_steps())?;
+        processes::append(&self.folder.processes(), &ProcessLine::Start(Box::new(self.start.clone())))?;
+        let mut stand = Stand { at_line: self.trainer.engine().stats(), since_line: None };
+        let result = self.run_all(metrics, &mut stand, observer);
+        let end = ProcessLine::End(self.end(&result, &stand, begin));
+        // A run that came to its end is not undone by what is written of it.
+        if let Err(error) = processes::append(&self.folder.processes(), &end) {
+            observer.event(&Event::Notice(&error.to_string()));
+        }
+        if let Some(trace) = self.trace.take() {
+            let told = trace.write(&self.trainer, self.folder.shown()).unwrap_or_else(|error| error.to_string());
+            observer.event(&Event::Notice(&told));
+        }
+        result
+    }
+
+    /// The line of the process's end.
+    fn end(&self, result: &Result<StepsDone>, stand: &Stand, begin: Instant) -> ProcessEnd {
+        let (now, then) = (self.trainer.engine().stats(), stand.at_line);
+        ProcessEnd {
+            step: self.trainer.completed_steps(),
+            ending: match result {
+                Ok(StepsDone { ending: Ending::Stopped, .. }) => "stopped".to_owned(),
+                Ok(_) => "done".to_owned(),
+                Err(error) => error.to_string(),
+            },
+            seconds: begin.elapsed().as_secs_f64(),
+            last: Last {
+                seconds: stand.since_line.map_or(0.0, |since| since.elapsed().as_secs_f64()),
+                disk_read_bytes: now.disk_read_bytes - then.disk_read_bytes,
+                disk_write_bytes: now.disk_write_bytes - then.disk_write_bytes,
+                commit_bytes: now.commit_bytes - then.commit_bytes,
+            },
+            drift: self.drift.at_end(),
+        }
+    }
+
+    fn run_all(&mut self, mut metrics: Metrics, stand: &mut Stand, observer: &mut dyn Observer) -> Result<StepsDone> {
         let first = self.trainer.completed_steps();
-        let mut metrics = Metrics::open(&self.folder.metrics(), first)?;
         let begin = Instant::now();
         let mut steps = StepsDone {
             ending: Ending::Done,
@@ -81,7 +142,10 @@ impl Steps<'_> {
             before: self.trainer.engine().stats(),
             after: Stats::default(),
             last_loss: None,
+            drift: None,
+            measured: Measured::default(),
         };
+        let planned = self.stop_at.unwrap_or(u64::MAX).min(self.inputs.total_steps).saturating_sub(first);
         let (mut committed, mut last_step) = (first, 0);
         let mut told = self.trainer.engine().committed().map(|(commit, _)| commit);
         for step in first + 1..=self.inputs.total_steps {
@@ -102,7 +166,13 @@ impl Steps<'_> {
             }
             // The commit of the step before happens within this one, after its update.
             let commit = self.is_due(step - 1) && step - 1 > committed;
-            let record = self.step(step, commit, &mut metrics, steps.done == 0)?;
+            if let Some(trace) = &mut self.trace {
+                trace.step_begins(step - first, planned, step);
+            }
+            let record = self.step(step, commit, &mut metrics, stand)?;
+            if let Some(trace) = &mut self.trace {
+                trace.ends();
+            }
             if commit {
                 committed = step - 1;
             }
@@ -111,14 +181,22 @@ impl Steps<'_> {
             steps.tokens += record.tokens;
             steps.last_loss = Some(record.loss);
             observer.event(&Event::Step(&record));
+            self.compare(&record, observer);
             self.tell_committed(&mut told, observer);
         }
         if steps.done > 0 {
+            if let Some(trace) = &mut self.trace {
+                trace.rest_begins();
+            }
             self.finish_state(&mut metrics)?;
+            if let Some(trace) = &mut self.trace {
+                trace.ends();
+            }
             self.tell_committed(&mut told, observer);
         }
         steps.seconds = begin.elapsed().as_secs_f64();
         steps.after = self.trainer.engine().stats();
+        (steps.drift, steps.measured) = (self.drift.at_end(), self.drift.measured());
         Ok(steps)
     }
 
@@ -132,9 +210,10 @@ impl Steps<'_> {
     }
 
     /// One step and its line.
-    fn step(&mut self, step: u64, commit: bool, metrics: &mut Metrics, is_first: bool) -> Result<StepRecord> {
+    fn step(&mut self, step: u64, commit: bool, metrics: &mut Metrics, stand: &mut Stand) -> Result<StepRecord> {
         let begin = Instant::now();
-        let before = self.trainer.engine().stats();
+        // What moved between two steps is the second one's.
+        let (before, is_first) = (stand.at_line, stand.since_line.is_none());
         let batch = self.inputs.data.batch(step)?;
         let lr = self.inputs.lr.at(step);
         if commit {
@@ -146,8 +225,10 @@ impl Steps<'_> {
             Err(error @ Error::Numeric { .. }) => return Err(self.stop_at_numeric(error, metrics)),
             Err(error) => return Err(error),
         };
-        let record = self.record(step, lr, &outcome, begin, before, is_first);
+        let after = self.trainer.engine().stats();
+        let record = self.record(step, lr, &outcome, begin, (&before, &after), is_first);
         metrics.append(&record)?;
+        *stand = Stand { at_line: after, since_line: Some(Instant::now()) };
         Ok(record)
     }
 
@@ -157,10 +238,10 @@ impl Steps<'_> {
         lr: f64,
         outcome: &Outcome,
         begin: Instant,
-        before: Stats,
+        (before, after): (&Stats, &Stats),
         is_first: bool,
     ) -> StepRecord {
-        let after = self.trainer.engine().stats();
+        let busy = |ns: fn(&Stats) -> u64| Some((ns(after) - ns(before)) as f64 * 1e-9);
         StepRecord {
             step,
             loss: outcome.loss,
@@ -170,8 +251,21 @@ impl Steps<'_> {
             seconds: begin.elapsed().as_secs_f64(),
             disk_read_bytes: after.disk_read_bytes - before.disk_read_bytes,
             disk_write_bytes: after.disk_write_bytes - before.disk_write_bytes,
+            commit_bytes: Some(after.commit_bytes - before.commit_bytes),
             peak_ram_bytes: memory::peak_bytes(),
             time_to_first_step: is_first.then(|| self.started.elapsed().as_secs_f64()),
+            disk_read_seconds: busy(|stats| stats.link.read_ns),
+            disk_write_seconds: busy(|stats| stats.link.write_ns),
+            times: Some(outcome.times),
+        }
+    }
+
+    /// Tells, once, when it is clear that steps do not take what was planned.
+    fn compare(&mut self, record: &StepRecord, observer: &mut dyn Observer) {
+        let link = self.trainer.engine().stats().link;
+        let Some(times) = &record.times else { return };
+        if let Some(line) = self.drift.step(record.seconds, times, link) {
+            observer.event(&Event::Notice(&line));
         }
     }
 

@@ -3,6 +3,9 @@
 use super::Operation;
 use mt_engine::{Mode, Resource, Run, Schedule};
 
+/// In the labels of a sweep that is not part of the cycle of steps, so that they are no other sweep's too.
+pub const LABEL_ONCE: u64 = 1 << 32;
+
 /// One operation with its accesses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Instruction {
@@ -23,7 +26,7 @@ pub struct Program {
 
 impl Program {
     /// The accesses as the engine plans them: each is given back when its instruction ends. `cyclic`: the same sweep
-    /// follows.
+    /// follows. The label of each node is its instruction's number.
     pub fn schedule(&self, cyclic: bool) -> Schedule {
         let mut schedule = Schedule { cyclic, ..Schedule::default() };
         for (index, instruction) in self.instructions.iter().enumerate() {
@@ -31,7 +34,7 @@ impl Program {
                 schedule.commit(Vec::new());
                 continue;
             }
-            let tag = index as u64;
+            let tag = index as u64 | if cyclic { 0 } else { LABEL_ONCE };
             let accesses: Vec<u32> =
                 instruction.accesses.iter().map(|&(run, mode)| schedule.access(run, mode, tag)).collect();
             schedule.work(Resource::HostCompute, instruction.ns, accesses, tag);

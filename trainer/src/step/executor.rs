@@ -2,12 +2,14 @@
 
 use super::leases::Leases;
 use super::model::Model;
+use super::watch::Watch;
 use crate::batch::MicroBatch;
 use crate::error::{Error, Result};
 use crate::schedule::{Operation, Program};
 use crate::workspace::Workspace;
 use mt_engine::Sweep;
 use mt_kernels::{Cpu, adamw};
+use std::time::Duration;
 
 /// An optimizer update: the step it belongs to, and its scalars.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,8 @@ pub(super) struct Executor<'e> {
     pub(super) loss: f64,
     /// First element of the matrix' unit whose gradient is in the buffer of the tiles' gradients.
     pub(super) front: usize,
+    /// Spent by the instruction at hand on what forward had computed and did not keep.
+    pub(super) again: Duration,
 }
 
 impl<'e> Executor<'e> {
@@ -51,20 +55,25 @@ impl<'e> Executor<'e> {
         workspace.reset();
         let sums = vec![0.0; model.chunks.len()];
         let front = if model.config.tied { 0 } else { model.config.hidden };
-        Executor { model, cpu, workspace, task, sums, loss: 0.0, front }
+        Executor { model, cpu, workspace, task, sums, loss: 0.0, front, again: Duration::ZERO }
     }
 
     /// Executes the whole program.
-    pub(super) fn run(&mut self, program: &Program, sweep: &Sweep<'_>) -> Result<()> {
-        for instruction in &program.instructions {
+    pub(super) fn run(&mut self, program: &Program, sweep: &Sweep<'_>, watch: &mut Watch<'_>) -> Result<()> {
+        for (index, instruction) in program.instructions.iter().enumerate() {
+            let begun = watch.begin(sweep);
             let leases = Leases::new(sweep, &instruction.accesses);
             match instruction.operation {
                 Operation::Commit => {
                     if let Some(note) = self.task.note {
                         sweep.commit(note)?;
+                        watch.passed_mark(&begun);
                     }
                 }
-                operation => self.execute(operation, leases)?,
+                operation => {
+                    self.execute(operation, leases)?;
+                    watch.end(index, &begun, sweep, std::mem::take(&mut self.again));
+                }
             }
         }
         Ok(())

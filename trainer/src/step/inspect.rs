@@ -3,6 +3,7 @@
 use super::executor::{Executor, Task};
 use super::leases::numbers;
 use super::trainer::{Trainer, check_micro};
+use super::watch::Watch;
 use crate::batch::MicroBatch;
 use crate::error::{Error, Result};
 use crate::layout::{Chunk, GRAD, HI, LO};
@@ -43,7 +44,9 @@ impl Trainer {
             logits: Some(&mut logits),
         };
         let sweep = self.engine.sweep(plan, None)?;
-        Executor::new(&self.model, &self.cpu, &mut self.workspace, task).run(program, &sweep)?;
+        let phases = program.phases();
+        let mut watch = Watch::new(&phases, None, 0);
+        Executor::new(&self.model, &self.cpu, &mut self.workspace, task).run(program, &sweep, &mut watch)?;
         sweep.finish()?;
         Ok(logits)
     }

@@ -68,7 +68,7 @@ impl Executor<'_> {
         let kept = Kept { level, elements: kept.as_ref().map_or(&[], |lease| bytemuck::cast_slice(lease)) };
         let mut scratch = Scratch::new(&dims, count, buffers.scratch);
         let mut gradients = Gradients { elements: buffers.gradients, add: micro > 0 };
-        block.backward(&tokens, x, kept, buffers.saved, &mut scratch, &mut gradients, dx);
+        self.again += block.backward(&tokens, x, kept, buffers.saved, &mut scratch, &mut gradients, dx);
         Ok(())
     }
 

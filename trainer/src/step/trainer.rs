@@ -2,12 +2,13 @@
 
 use super::executor::{Executor, Task, Update};
 use super::model::Model;
+use super::watch::Watch;
 use super::{Hyper, Outcome, Prepared, Shapes};
 use crate::batch::{Batch, MicroBatch};
 use crate::error::{Error, Result};
 use crate::layout::{M, V};
 use crate::model::{Manifest, ModelConfig};
-use crate::schedule::Program;
+use crate::schedule::{LABEL_ONCE, Phase, Program};
 use crate::workspace::Workspace;
 use mt_engine::{Engine, Mode, Plan, RegionId, Run, Schedule};
 use mt_kernels::{Cpu, adamw};
@@ -28,6 +29,9 @@ pub struct Trainer {
     pub(super) shapes: Shapes,
     pub(super) cpu: Cpu,
     pub(super) workspace: Workspace,
+    /// Phases of the instructions of the steady program and of the update.
+    pub(super) steady_phases: Vec<Phase>,
+    pub(super) update_phases: Vec<Phase>,
     hyper: Hyper,
     completed: u64,
     pending: Option<Pending>,
@@ -63,10 +67,13 @@ impl Trainer {
         engine.place(prepared.residency(), prepared.spilled())?;
         let workspace = Workspace::new(&prepared.scheme.describe(config, manifest, shapes, &prepared.layout));
         let model = Model::new(config.clone(), manifest.clone(), &prepared.layout, prepared.scheme.tiles);
+        let (steady_phases, update_phases) = (prepared.steady_program.phases(), prepared.update_program.phases());
         let trainer = Trainer {
             engine,
             model,
             prepared,
+            steady_phases,
+            update_phases,
             shapes: shapes.clone(),
             cpu,
             workspace,
@@ -122,7 +129,9 @@ impl Trainer {
 
         let sweep = self.engine.sweep(&self.prepared.steady, Some(&self.prepared.steady))?;
         let mut executor = Executor::new(&self.model, &self.cpu, &mut self.workspace, task);
-        let run = executor.run(&self.prepared.steady_program, &sweep);
+        let mut watch = Watch::new(&self.steady_phases, self.engine.recorder(), 0);
+        let run = executor.run(&self.prepared.steady_program, &sweep, &mut watch);
+        let times = watch.times;
         let (loss, total) = (executor.loss, Model::total(&executor.sums));
         if let Err(error) = run.and_then(|()| Ok(sweep.finish()?)) {
             // The sweep was given up somewhere between its first and its last update.
@@ -139,7 +148,7 @@ impl Trainer {
             self.pending = Some(Pending { lr, grad_scale });
         }
         self.completed = number;
-        Ok(Outcome { loss, grad_norm: Some(norm), targets, tokens: batch.token_count() })
+        Ok(Outcome { loss, grad_norm: Some(norm), targets, tokens: batch.token_count(), times })
     }
 
     fn not_finite(&mut self, step: u64, loss: f64, norm: f64) -> Error {
@@ -166,7 +175,8 @@ impl Trainer {
             let plan = self.prepared.update_only.as_ref().expect("pending updates come with their plan");
             let sweep = self.engine.sweep(plan, None)?;
             let mut executor = Executor::new(&self.model, &self.cpu, &mut self.workspace, task);
-            let run = executor.run(&self.prepared.update_program, &sweep);
+            let mut watch = Watch::new(&self.update_phases, self.engine.recorder(), LABEL_ONCE);
+            let run = executor.run(&self.prepared.update_program, &sweep, &mut watch);
             if let Err(error) = run.and_then(|()| Ok(sweep.finish()?)) {
                 self.broken = Some(error.to_string());
                 return Err(error);
