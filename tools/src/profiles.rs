@@ -70,10 +70,8 @@ impl Choice {
             return;
         }
         let dirs = directories(&request.stores);
-        let Some(file) = kept_file(&machine, request.threads, &dirs) else { return };
-        if let Some(mut profile) = kept(&file, &machine, &dirs) {
-            profile.learn(measured, today());
-            keep(Some(&file), &profile);
+        if let Some(file) = kept_file(&machine, request.threads, &dirs) {
+            take_in(&file, &machine, &dirs, measured);
         }
     }
 
@@ -120,6 +118,14 @@ fn probed(machine: &Machine, request: &Request) -> Option<MachineProfile> {
 fn kept(file: &Path, machine: &Machine, dirs: &[PathBuf]) -> Option<MachineProfile> {
     let kept = Some(file).filter(|file| file.is_file()).and_then(|file| MachineProfile::read(file).ok())?;
     (kept.machine == *machine && kept.disks.len() == dirs.len()).then_some(kept)
+}
+
+/// Takes what a run measured into the profile that is kept in a file.
+fn take_in(file: &Path, machine: &Machine, dirs: &[PathBuf], measured: &Measured) {
+    if let Some(mut profile) = kept(file, machine, dirs) {
+        profile.learn(measured, today());
+        keep(Some(file), &profile);
+    }
 }
 
 /// Probes in a process of its own; with `kept`, only the shapes that it lacks.
@@ -213,4 +219,35 @@ fn folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     let home = || std::env::var_os("HOME").map(PathBuf::from).and_then(absolute);
     let base = named.or_else(|| home().map(|home| home.join(below_home)))?;
     Some(base.join("megatrain"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mt_trainer::profile::Origin;
+
+    #[test]
+    fn what_runs_measure_goes_into_the_kept_profile_of_this_machine_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("cache/probe.json");
+        let (machine, dirs) = (Machine::this(), vec![place.path().to_path_buf()]);
+        let measured = Measured { write: Some(0.5), ..Measured::default() };
+        take_in(&file, &machine, &dirs, &measured);
+        assert!(!file.exists(), "nothing was kept, so there is nothing to go on from");
+
+        let old = MachineProfile { machine: machine.clone(), origin: Origin::Probed, ..MachineProfile::assumed(2) };
+        keep(Some(&file), &old);
+        take_in(&file, &machine, &dirs, &measured);
+        let new = MachineProfile::read(&file).unwrap();
+        assert_eq!((new.origin, new.runs), (Origin::Measured, 1));
+        let times = new.disks[0].write_bytes_per_s / old.disks[0].write_bytes_per_s;
+        assert!((times - 0.5_f64.powf(0.25)).abs() < 1e-9, "{times}");
+        assert_eq!((&new.compute, new.disks[0].read_bytes_per_s), (&old.compute, old.disks[0].read_bytes_per_s));
+        let names: Vec<_> = std::fs::read_dir(file.parent().unwrap()).unwrap().flatten().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+
+        let other = Machine { cores: machine.cores + 1, ..machine };
+        take_in(&file, &other, &dirs, &measured);
+        assert_eq!(MachineProfile::read(&file).unwrap(), new);
+    }
 }

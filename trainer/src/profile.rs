@@ -1,8 +1,7 @@
 //! What a machine can do: a profile in a file, and the rates that a plan takes out of it.
 //!
-//! A profile is *measured* (by a benchmark, saved; or by the runs that were planned with it), *probed* (in seconds, when
-//! none is saved) or *assumed*. Predictions
-//! and the choice between plans depend on it; results never do.
+//! A profile is *measured* (by a benchmark, saved; or by the runs that were planned with it), *probed* (in seconds,
+//! when none is saved) or *assumed*. Predictions and the choice between plans depend on it; results never do.
 //!
 //! `compute` has the kernels' rates, `disk` the drives', `probe` measures both, `feedback` takes in what runs measure;
 //! this file holds them together.

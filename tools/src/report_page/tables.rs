@@ -85,8 +85,8 @@ fn ratio(planned: f64, found: f64) -> String {
     }
     let times = found / planned;
     let at = 50.0 + 50.0 * times.max(1e-9).log2().clamp(-1.0, 1.0);
-    let is_near = (times - 1.0).abs() <= 0.1;
-    let class = if is_near { "near" } else { "far" };
+    // Less than was planned is no worry.
+    let class = if times <= 1.1 { "near" } else { "far" };
     format!("<span class=\"ratio {class}\"><i style=\"left:{at:.1}%\"></i></span>{times:.2}")
 }
 
@@ -106,7 +106,8 @@ pub fn drives(history: &History, digest: &Digest<'_>, life: Option<f64>) -> Stri
                 let percent = 100.0 * ledger.write_bytes as f64 / life;
                 let width = percent.min(100.0);
                 format!(
-                    "<span class=\"wear\"><i style=\"width:{width:.2}%\"></i></span>{percent:.2}% of {:.0} TB",
+                    "<span class=\"wear\"><i style=\"width:{width:.2}%\"></i></span>{} of {:.0} TB",
+                    share(percent),
                     life / 1e12
                 )
             });
@@ -117,6 +118,16 @@ pub fn drives(history: &History, digest: &Digest<'_>, life: Option<f64>) -> Stri
     let note = "<p class=\"note\">Counted by the store itself over its life, import and commits included, up to its \
                 last commit.</p>";
     format!("{}{note}", table(&["", "read", "written", "of its rated life"], &rows))
+}
+
+/// A percentage that may be tiny.
+fn share(percent: f64) -> String {
+    if percent >= 1.0 || percent <= 0.0 {
+        return format!("{percent:.1}%");
+    }
+    // Two digits that say something.
+    let digits = (1.0 - percent.log10()).floor() as usize;
+    format!("{percent:.digits$}%")
 }
 
 /// Every process that worked on the run.
@@ -141,7 +152,8 @@ pub fn processes(digest: &Digest<'_>) -> String {
         vec![begun, steps, took, ending, human(start.ram_bytes), escape(&start.profile), drift]
     };
     let rows: Vec<Vec<String>> = digest.processes.iter().map(row).collect();
-    table(&["begun (UTC)", "steps", "time", "ended", "RAM", "profile", "drift"], &rows)
+    let all = table(&["begun (UTC)", "steps", "time", "ended", "RAM", "profile", "drift"], &rows);
+    format!("<div class=\"history\">{all}</div>")
 }
 
 /// Day and minute.
