@@ -175,9 +175,8 @@ fn points(cpu: &Cpu, wanted: &Wanted, compute: &mut Compute) {
 fn product_seconds(cpu: &Cpu, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
     let floats = rows * columns + rows * depth + depth * columns;
     let sets = (COLD_BYTES / (floats * size_of::<f32>())).clamp(2, SETS_MAX);
-    let mut operands: Vec<_> = (0..sets)
-        .map(|_| (values(rows * depth), values(depth * columns), vec![0.0; rows * columns]))
-        .collect();
+    let mut operands: Vec<_> =
+        (0..sets).map(|_| (values(rows * depth), values(depth * columns), vec![0.0; rows * columns])).collect();
     let mut next = 0;
     seconds(|| {
         let (a, b, c) = &mut operands[next % sets];
