@@ -745,8 +745,8 @@ fn after_a_failed_write_or_sync_no_ticket_is_ready_and_the_last_commit_stands() 
     assert!(poisoned > 20, "only {poisoned} runs met a fault");
 }
 
-/// Those that users notice: each ends with the words of a check, within a few lives, and never without an end. What only
-/// a crash in the middle of a commit shows (`TicketNoHold`), the simulation finds.
+/// Those that users notice: each ends with the words of a check, within a few lives, and never without an end. What
+/// only a crash in the middle of a commit shows (`TicketNoHold`), the simulation finds.
 #[test]
 fn planted_bugs_of_tickets_are_found_here_too() {
     for bug in

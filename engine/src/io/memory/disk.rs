@@ -30,8 +30,8 @@ pub enum Crash {
 }
 
 impl Crash {
-    /// Does to the volume what the crash leaves of its write number `n`; of a torn one each sector with a probability of
-    /// `eighths`.
+    /// Does to the volume what the crash leaves of its write number `n`; of a torn one each sector with a probability
+    /// of `eighths`.
     fn apply(self, n: usize, write: &Unflushed<'_>, eighths: u64, rng: &mut SplitMix64, target: &mut [u8]) {
         match self {
             Crash::NoneSurvive => {}
