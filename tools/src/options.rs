@@ -135,7 +135,7 @@ mod tests {
             ("LR", Some("lr")),
             ("learning_rate", Some("lr")),
             ("warm-up", Some("warmup")),
-            ("train", None),
+            ("optimizer", None),
         ] {
             assert_eq!(nearest(typed), meant, "{typed}");
         }

@@ -6,14 +6,14 @@ use crate::report_page;
 use crate::resume_cmd::read;
 use crate::{say, values};
 use mt_trainer::Error;
-use mt_trainer::run::history;
+use mt_trainer::run::{REPORT, history};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Writes a run's page.
 pub fn run(args: &Report) -> Result<u8, Failure> {
     let run = Path::new(&args.run);
-    let out = read(&args.out, "out", values::here)?.unwrap_or_else(|| run.join("report.html"));
+    let out = read(&args.out, "out", values::here)?.unwrap_or_else(|| run.join(REPORT));
     let life = read(&args.tbw, "tbw", values::positive)?.map(|terabytes| terabytes * 1e12);
     let history = history(run)?;
     let page = report_page::page(&history, life);

@@ -12,6 +12,7 @@
 //! | `store/` | the pages, unless they are kept elsewhere | import, steps |
 //! | `processes.jsonl` | a line when a process's steps begin, one when they are over | before and after the steps |
 //! | `metrics.jsonl` | a line a step | steps |
+//! | `report.html` | the run's page, if one was asked for | `mt report` |
 
 use super::command_line::quoted;
 use super::files;
@@ -27,6 +28,8 @@ use std::path::{Path, PathBuf};
 const RUNS: &str = "runs";
 /// Name of the file with a line for each beginning and end of a process.
 pub const PROCESSES: &str = "processes.jsonl";
+/// Name of the report, unless it is written elsewhere.
+pub const REPORT: &str = "report.html";
 
 /// A run's folder, locked by this process if it can write to it.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The runs in a folder, and removing one.
 
 use super::files;
-use super::folder::{self, RunFolder};
+use super::folder::{self, PROCESSES, REPORT, RunFolder};
 use super::inspect::{Inspection, look};
 use super::store;
 use crate::checkpoint::names_of_files;
@@ -55,7 +55,8 @@ pub fn remove(run: &Path) -> Result<Removed> {
     let mut bytes = if stays { 0 } else { mt_engine::remove(&stores)? };
     let model = folder.model();
     let of_model = names_of_files().chain(["config.json"]).map(|name| model.join(name));
-    let of_run = ["run.json", "source.json", "tokens.bin", "metrics.jsonl"].map(|name| folder.path().join(name));
+    let of_run = ["run.json", "source.json", "tokens.bin", "metrics.jsonl", PROCESSES, REPORT];
+    let of_run = of_run.map(|name| folder.path().join(name));
     // The settings last: until then the folder is a run, and this can be done again.
     let settings = folder.path().join("settings.toml");
     for path in of_model.chain(of_run).chain([settings]) {

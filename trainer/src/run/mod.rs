@@ -35,7 +35,7 @@ mod verify;
 
 pub use command_line::{CommandLine, quoted};
 pub use export::{Export, MAX_SHARD_BYTES, export};
-pub use folder::RunRecord;
+pub use folder::{REPORT, RunRecord};
 pub use history::{History, history};
 pub use inspect::{Inspection, Standing, inspect};
 pub use list::{Removed, list, remove};

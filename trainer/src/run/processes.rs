@@ -12,6 +12,7 @@ use crate::step::{PhaseTime, Prepared};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -169,14 +170,45 @@ pub struct Last {
 /// # Errors
 /// `Io`.
 pub(super) fn append(path: &Path, line: &ProcessLine) -> Result<()> {
-    let mut text = serde_json::to_vec(line).expect("a line holds only numbers, text and lists");
-    text.push(b'\n');
-    let file = OpenOptions::new().append(true).create(true).open(path);
-    file.and_then(|mut file| file.write_all(&text)).map_err(|source| Error::io(path, "writing", source))
+    let write = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut last = [b'\n'];
+        if let Some(end) = file.metadata()?.len().checked_sub(1) {
+            file.read_exact_at(&mut last, end)?;
+        }
+        // A line that a crash tore ends here.
+        let mut text = if last == [b'\n'] { Vec::new() } else { vec![b'\n'] };
+        serde_json::to_writer(&mut text, line)?;
+        text.push(b'\n');
+        file.write_all(&text)
+    };
+    write().map_err(|source| Error::io(path, "writing", source))
 }
 
 /// The lines that read, in order.
 pub(super) fn read(path: &Path) -> Vec<ProcessLine> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_line_costs_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("processes.jsonl");
+        let line = |step| {
+            let (ending, last) = ("done".to_owned(), Last::default());
+            ProcessLine::End(ProcessEnd { step, ending, seconds: 0.5, last, drift: None })
+        };
+        append(&path, &line(1)).unwrap();
+        let mut text = std::fs::read(&path).unwrap();
+        text.extend_from_slice(b"{\"event\":\"sta");
+        std::fs::write(&path, text).unwrap();
+        append(&path, &line(2)).unwrap();
+        assert_eq!(read(&path), [line(1), line(2)]);
+        assert!(read(&dir.path().join("none")).is_empty());
+    }
 }
