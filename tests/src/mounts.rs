@@ -16,6 +16,8 @@ const INSIDE: &str = "MT_PRIVATE_MOUNTS";
 pub enum Needs {
     /// tmpfs or ramfs.
     Ram,
+    /// An overlay over them.
+    Overlay,
     /// ext4 on a loop device.
     Loop,
 }
@@ -58,6 +60,10 @@ fn probe(needs: Needs) -> Result<(), String> {
     let image = folder.path().join("image");
     let script = match needs {
         Needs::Ram => "mount -t tmpfs none \"$1\"",
+        Needs::Overlay => {
+            "mount -t tmpfs none \"$1\" && cd \"$1\" && mkdir l u w && \
+             mount -t overlay none -o lowerdir=l,upperdir=u,workdir=w l"
+        }
         Needs::Loop => "truncate -s 4M \"$2\" && mkfs.ext4 -q \"$2\" && mount -o loop \"$2\" \"$1\"",
     };
     let output = unshared().args(["sh", "-c", script, "sh"]).arg(folder.path()).arg(image).output();
@@ -84,6 +90,19 @@ fn text(path: &Path) -> &str {
 pub fn mount_ram(kind: &str, options: &str, at: &Path) {
     std::fs::create_dir_all(at).expect("the folder can be made");
     must("mount", &["-t", kind, "-o", options, "none", text(at)]);
+}
+
+/// Mounts an overlay in a folder, which is made: what is written there goes to a tmpfs beside it, of `bytes` bytes.
+pub fn mount_overlay(at: &Path, bytes: u64) {
+    let layers = at.with_extension("layers");
+    mount_ram("tmpfs", &format!("size={bytes}"), &layers);
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| layers.join(name));
+    for folder in [&lower, &upper, &work, &at.to_path_buf()] {
+        std::fs::create_dir_all(folder).expect("the folder can be made");
+    }
+    let [lower, upper, work] = [&lower, &upper, &work].map(|folder| text(folder));
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    must("mount", &["-t", "overlay", "-o", &options, "none", text(at)]);
 }
 
 /// An ext4 in a file.

@@ -268,6 +268,13 @@ fn a_volume_that_was_cut_off_is_named_and_never_zeros() {
         }
         assert!(!place.path("o").exists());
     };
+    // Nothing at all, where there were commits.
+    std::fs::write(&volume, "").expect("the volume can be emptied");
+    for words in ["verify r", "resume r --steps 5 --allow-change steps", "export r --out o"] {
+        let done = place.run(words);
+        assert!(matches!(done.code, Some(2 | 4)) && done.err.contains("store"), "{done}");
+    }
+    assert!(!place.path("o").exists() && place.bytes("r/store") == 0, "it is not made anew");
     // One superblock of four; no page table; few of the pages; all but the last block.
     [4096, 20_480, bytes.len() / 16, bytes.len() - 4096].into_iter().for_each(cut);
     std::fs::write(&volume, &bytes).expect("the volume can be written");

@@ -2,7 +2,7 @@
 
 use super::{RESTRICTED, STEPS, Whole, place, train};
 use mt_tests::command::{Finished, Place, finish};
-use mt_tests::mounts::{Ext4, Needs, mount_ram, privately};
+use mt_tests::mounts::{Ext4, Needs, mount_overlay, mount_ram, privately};
 use serde_json::Value;
 
 /// Whether the store of a run has direct I/O.
@@ -36,6 +36,21 @@ fn file_systems_in_ram_give_the_same_numbers_and_one_line() {
         gives_the_same(&place, &whole, "tmpfs", &["tmpfs/store", "is RAM"]);
         gives_the_same(&place, &whole, "ramfs", &["ramfs/store", "is RAM", "direct I/O is refused"]);
         assert!(!is_direct(&place, "ramfs-run"));
+    });
+}
+
+#[test]
+fn an_overlay_gives_the_same_numbers() {
+    privately(Needs::Overlay, || {
+        let place = place();
+        let whole = Whole::new(&place);
+        mount_overlay(&place.path("overlay"), 256 << 20);
+        let done = place.ok(&format!("{} --store overlay/store", train("r", STEPS)));
+        // Whether it has direct I/O is the kernel's matter; if not, that is one line.
+        let lines = done.notices();
+        let is_direct = is_direct(&place, "r");
+        assert!(lines.len() <= 1 && (is_direct || lines[0].contains("direct I/O is refused")), "{done}");
+        whole.equals(&place, "r");
     });
 }
 

@@ -6,7 +6,7 @@
 //! | `full_disk` | D01: no space at the start, during a run, for an export; a device that runs out of blocks |
 //! | `power_loss` | D05: a file system that forgets what was not synced |
 //! | `read_only` | D01: a file system that turns read-only under a run, or is read-only from the start |
-//! | `file_systems` | D02: without direct I/O, in RAM, with large sectors |
+//! | `file_systems` | D02: without direct I/O, in RAM, an overlay, with large sectors |
 //! | `uring` | D03: io_uring forbidden or hidden, little lockable memory |
 //! | `memory_group` | D04: a control group that bounds memory |
 
