@@ -1,6 +1,6 @@
 //! Errors of the engine. Each carries the facts and tells the caller what can be done.
 
-use crate::id::{CommitId, Run, Tier};
+use crate::id::{CommitId, DeviceId, Run, Tier};
 use crate::plan::Budget;
 use std::path::PathBuf;
 use std::{fmt, io, sync::Arc};
@@ -180,6 +180,17 @@ pub enum PlanError {
         /// The run.
         run: Run,
     },
+    /// The profile has no link to a GPU that the schedule uses.
+    NoLink {
+        /// The GPU.
+        device: DeviceId,
+    },
+    /// A node asks for what no budget gives: an access to the disk itself, an access on one GPU to a run that lives on
+    /// another, a relayed access to a run that lives in VRAM, or host work with VRAM.
+    Misplaced {
+        /// The node.
+        node: u32,
+    },
 }
 
 impl fmt::Display for Error {
@@ -248,6 +259,10 @@ impl fmt::Display for PlanError {
                 write!(f, "schedule node {node} accesses {run} while an earlier access to it is still in use")
             }
             PlanError::NoSuchRun { run } => write!(f, "no such run: {run}"),
+            PlanError::NoLink { device } => write!(f, "the profile has no link to device {}", device.0),
+            PlanError::Misplaced { node } => {
+                write!(f, "schedule node {node} asks for a tier that it cannot have, whatever the budget")
+            }
         }
     }
 }

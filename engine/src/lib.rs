@@ -75,7 +75,7 @@ pub use io::file::free_bytes;
 pub use lease::{HostLease, HostLeaseMut};
 pub use lock::holder;
 pub use plan::{Budget, Plan, Prediction, Residency};
-pub use profile::Profile;
+pub use profile::{LinkRates, Profile};
 pub use schedule::{Access, Node, Resource, Schedule};
 pub use stats::{LinkTimes, Stats};
 pub use store::{remove, reserved_bytes};

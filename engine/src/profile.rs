@@ -1,7 +1,9 @@
 //! Measured rates of a machine, as the planner needs them.
 
+use crate::id::DeviceId;
+
 /// Bytes per second of the links, the latency of the disk, and what moving bytes takes from the cores.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
     /// Reading alone, all volumes together.
     pub disk_read_bytes_per_s: f64,
@@ -20,11 +22,30 @@ pub struct Profile {
     pub cores: u32,
     /// Threads that the user's computation runs on. Transfers take the cores that these leave free first.
     pub compute_threads: u32,
+    /// The link of each GPU; empty where there is none.
+    pub links: Vec<LinkRates>,
+}
+
+/// The link between RAM and the VRAM of one GPU. It moves bytes both ways at once, each way somewhat slower then.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LinkRates {
+    /// The GPU.
+    pub device: DeviceId,
+    /// RAM to VRAM alone.
+    pub upload_bytes_per_s: f64,
+    /// VRAM to RAM alone.
+    pub download_bytes_per_s: f64,
+    /// RAM to VRAM while the other way is in use too.
+    pub upload_both_bytes_per_s: f64,
+    /// VRAM to RAM while the other way is in use too.
+    pub download_both_bytes_per_s: f64,
+    /// Seconds for which a transfer keeps its way beside the time of its bytes.
+    pub latency_s: f64,
 }
 
 impl Default for Profile {
-    /// A slow NVMe drive and two cores, both computing; used until a machine is measured, and named as assumed wherever
-    /// it shows.
+    /// A slow NVMe drive, two cores, both computing, and no GPU; used until a machine is measured, and named as assumed
+    /// wherever it shows.
     fn default() -> Profile {
         Profile {
             disk_read_bytes_per_s: 1.5e9,
@@ -35,6 +56,21 @@ impl Default for Profile {
             transfer_cpu_s_per_byte: 0.3e-9,
             cores: 2,
             compute_threads: 2,
+            links: Vec::new(),
+        }
+    }
+}
+
+impl LinkRates {
+    /// A PCIe 4 x16 link, to plan with before it is measured.
+    pub fn assumed(device: DeviceId) -> LinkRates {
+        LinkRates {
+            device,
+            upload_bytes_per_s: 24e9,
+            download_bytes_per_s: 24e9,
+            upload_both_bytes_per_s: 20e9,
+            download_both_bytes_per_s: 20e9,
+            latency_s: 5e-6,
         }
     }
 }

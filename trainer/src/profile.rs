@@ -189,6 +189,7 @@ impl MachineProfile {
                 transfer_cpu_s_per_byte: self.transfer_cpu_s_per_byte,
                 cores,
                 compute_threads: used,
+                links: Vec::new(),
             },
             compute: self.compute.clone(),
             speed: f64::from(used) / f64::from(self.compute.threads),

@@ -1,12 +1,14 @@
-//! What a plan costs per sweep in the steady state: bytes over the disk link, a bound that no execution of this traffic
-//! can beat, and the time of a simulated sweep.
+//! What a plan costs per sweep in the steady state: bytes over the links, a bound that no execution of this traffic can
+//! beat (see `bound`), and the time of a simulated sweep (see `simulate`).
 
+use super::bound::lower_bound_ns;
+use super::outcome::{Busy, DevicePrediction, DiskTraffic, Prediction, Stall, Timeline};
 use super::rates::Rates;
-use super::simulate::simulate;
-use super::types::{DiskTraffic, Interval, Place, Plan, Prediction, Shape, Span};
+use super::simulate::{Commit, simulate};
+use super::types::{Interval, Plan, Shape};
 use crate::config::Kind;
+use crate::id::{DeviceId, Run, Tier};
 use crate::profile::Profile;
-use crate::schedule::Node;
 
 /// Nanoseconds per second.
 pub(super) const SECOND: u128 = 1_000_000_000;
@@ -14,82 +16,93 @@ pub(super) const SECOND: u128 = 1_000_000_000;
 /// Predicts one sweep in the steady state of a cyclic schedule; for another, one sweep until its last write-back.
 pub(super) fn predict(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Prediction {
     let rates = Rates::of(profile);
-    let disk = traffic(plan, shape);
-    let commit_bytes = commit_bytes(&disk, shape);
-    let lower_ns = lower_bound_ns(plan, &rates, commit_bytes);
-    let simulated = simulate(plan, &rates, commit_bytes);
+    let flushed = flushed(plan, shape);
+    let commit = commit(&flushed, shape);
+    let lower_ns = lower_bound_ns(plan, &rates, &commit);
+    let simulated = simulate(plan, &rates, &commit, false);
     let seconds = |ns: u128| ns as f64 / SECOND as f64;
+    let busy = simulated.busy.iter().map(|&(station, ns)| Busy { station, seconds: seconds(ns) });
+    let stalls = simulated.stalls.iter().map(|&((user, cause), ns)| Stall { user, cause, seconds: seconds(ns) });
     Prediction {
         // A single simulated sweep may borrow from its neighbours; over many it cannot.
         seconds: seconds(simulated.ns.max(lower_ns)),
         lower_bound_seconds: seconds(lower_ns),
-        disk,
-        peak_host_bytes: plan.placed_bytes + simulated.window_peak_bytes,
+        disk: disk_traffic(plan, &flushed),
+        peak_host_bytes: plan.placed_bytes + simulated.host_peak_bytes + plan.host_work_bytes,
+        devices: devices(plan, &flushed, &simulated.device_peak_bytes),
+        busy: busy.collect(),
+        stalls: stalls.collect(),
     }
 }
 
 /// As [`super::timeline`].
-pub(super) fn timeline(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Vec<Span> {
-    simulate(plan, &Rates::of(profile), commit_bytes(&traffic(plan, shape), shape)).spans
+pub(super) fn timeline(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Timeline {
+    simulate(plan, &Rates::of(profile), &commit(&flushed(plan, shape), shape), true).timeline
 }
 
-/// A sweep's share of what its commit writes for placed runs.
-fn commit_bytes(disk: &DiskTraffic, shape: &Shape<'_>) -> u64 {
-    disk.commit_bytes.checked_div(u64::from(shape.sweeps_per_commit)).unwrap_or(0)
-}
-
-/// Bytes that one sweep moves.
-fn traffic(plan: &Plan, shape: &Shape<'_>) -> DiskTraffic {
-    let mut disk = DiskTraffic::default();
-    for interval in plan.intervals.iter().filter(|interval| interval.place == Place::Window) {
-        disk.read_bytes += if interval.mode.reads() { interval.bytes } else { 0 };
-        disk.write_bytes += if interval.mode.writes() { interval.bytes } else { 0 };
+/// Runs that a commit writes from their home in memory: checkpointed ones that the sweep changes.
+fn flushed(plan: &Plan, shape: &Shape<'_>) -> Vec<(Run, Tier, u64)> {
+    if shape.sweeps_per_commit == 0 {
+        return Vec::new();
     }
-    if shape.sweeps_per_commit > 0 {
-        let is_kept = |interval: &&Interval| {
-            let kind = shape.regions[interval.run.region.0 as usize].kind;
-            interval.place != Place::Window && interval.mode.writes() && kind == Kind::Checkpointed
-        };
-        let mut written: Vec<_> = plan.intervals.iter().filter(is_kept).map(|i| (i.run, i.bytes)).collect();
-        written.sort_unstable();
-        written.dedup();
-        disk.commit_bytes = written.iter().map(|&(_, bytes)| bytes).sum();
-    }
-    disk
+    let is_kept = |interval: &&Interval| {
+        let kind = shape.regions[interval.run.region.0 as usize].kind;
+        interval.home.tier() != Tier::Disk && interval.mode.writes() && kind == Kind::Checkpointed
+    };
+    let mut written: Vec<_> = plan.intervals.iter().filter(is_kept).map(|i| (i.run, i.home.tier(), i.bytes)).collect();
+    written.sort_unstable();
+    written.dedup();
+    written
 }
 
-/// Nanoseconds that a sweep takes at least, over many sweeps: all computation, all transfers, the cores' time for both,
-/// and phase by phase the larger of computation and transfers. A phase ends at a commit mark. Reads may run ahead of
-/// their phase and writes behind it, but no more than a window of bytes is on its way across either end.
-fn lower_bound_ns(plan: &Plan, rates: &Rates, commit_bytes: u64) -> u128 {
-    let (mut compute, mut phases) = (0u128, 0u128);
-    let (mut phase_compute, mut phase_read, mut phase_write) = (0u128, 0u64, 0u64);
-    let (mut all_read, mut all_write) = (0u64, commit_bytes);
-    let mut intervals = plan.intervals.iter().peekable();
-    let slack = 2 * rates.relief_ns(plan.window_bytes);
-    let phase_ns = |compute: u128, read, write| compute.max(rates.shortest_ns(read, write).saturating_sub(slack));
-    for (index, node) in plan.schedule.nodes.iter().enumerate() {
-        match node {
-            Node::Work { ns, .. } => {
-                compute += u128::from(*ns);
-                phase_compute += u128::from(*ns);
-            }
-            Node::Commit => {
-                phases += phase_ns(phase_compute, phase_read, phase_write);
-                (phase_compute, phase_read, phase_write) = (0, 0, 0);
-            }
-            Node::Access(_) => {
-                let interval = intervals.next_if(|i| i.node as usize == index).expect("one interval per access node");
-                if interval.place == Place::Window {
-                    phase_read += if interval.mode.reads() { interval.bytes } else { 0 };
-                    phase_write += if interval.mode.writes() { interval.bytes } else { 0 };
-                    all_read += if interval.mode.reads() { interval.bytes } else { 0 };
-                    all_write += if interval.mode.writes() { interval.bytes } else { 0 };
-                }
-            }
+/// A sweep's share of what its commit moves.
+fn commit(flushed: &[(Run, Tier, u64)], shape: &Shape<'_>) -> Commit {
+    let share = |bytes: u64| bytes.checked_div(u64::from(shape.sweeps_per_commit)).unwrap_or(0);
+    let in_ram = flushed.iter().filter(|(_, tier, _)| *tier == Tier::Host);
+    let from_devices = flushed.iter().filter_map(|&(_, tier, bytes)| match tier {
+        Tier::Device(device) => Some((device, share(bytes))),
+        _ => None,
+    });
+    Commit { host_bytes: share(in_ram.map(|&(_, _, bytes)| bytes).sum()), from_devices: from_devices.collect() }
+}
+
+/// Bytes that one sweep moves over the disk link.
+fn disk_traffic(plan: &Plan, flushed: &[(Run, Tier, u64)]) -> DiskTraffic {
+    let bytes = |moves: fn(&Interval) -> bool| plan.intervals.iter().filter(|i| moves(i)).map(|i| i.bytes).sum();
+    DiskTraffic {
+        read_bytes: bytes(Interval::reads_disk),
+        write_bytes: bytes(Interval::writes_disk),
+        commit_bytes: flushed.iter().map(|&(_, _, bytes)| bytes).sum(),
+    }
+}
+
+/// Bytes over the link of each device, and what it holds at most.
+fn devices(plan: &Plan, flushed: &[(Run, Tier, u64)], peaks: &[u64]) -> Vec<DevicePrediction> {
+    let mut devices: Vec<DevicePrediction> = plan
+        .devices
+        .iter()
+        .zip(peaks)
+        .map(|(share, peak)| DevicePrediction {
+            device: share.device,
+            upload_bytes: 0,
+            download_bytes: 0,
+            commit_bytes: 0,
+            peak_bytes: share.placed_bytes + peak + share.work_bytes,
+        })
+        .collect();
+    let at = |id: DeviceId| plan.devices.iter().position(|share| share.device == id).expect("a device of the plan");
+    for interval in &plan.intervals {
+        if let Some(device) = interval.link() {
+            let device = &mut devices[at(device)];
+            let (upload, download) = interval.link_bytes();
+            device.upload_bytes += upload;
+            device.download_bytes += download;
         }
     }
-    phases += phase_ns(phase_compute, phase_read, phase_write);
-    let cores = rates.cores_ns(compute, all_read + all_write);
-    compute.max(phases).max(cores).max(rates.shortest_ns(all_read, all_write))
+    for &(_, tier, bytes) in flushed {
+        if let Tier::Device(device) = tier {
+            devices[at(device)].commit_bytes += bytes;
+        }
+    }
+    devices
 }

@@ -1,84 +1,41 @@
-//! Checks a schedule and condenses it into a `Draft`: one use per access node, one row per distinct run. Everything
-//! after this stage works on the draft and may rely on what is checked here.
-//!
-//! Invariants of a draft: uses stand in schedule order; every run exists; two runs are equal or share no page; a use of
-//! a run begins after the release of the use of it before.
+//! Checks a schedule and lists its accesses, its devices and what work takes.
 
 use super::ALIGN;
-use super::types::{Budget, Shape};
-use crate::config::Kind;
+use super::draft::{Draft, Use};
+use super::types::Shape;
 use crate::error::PlanError;
-use crate::id::{Mode, Run, Tier};
-use crate::schedule::{Node, Schedule};
+use crate::id::{DeviceId, Run, Tier};
+use crate::schedule::{Node, Resource, Schedule};
 
-/// One access node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Use {
-    /// The access node.
-    pub node: u32,
-    /// The last work node that uses it, or its own node.
-    pub release: u32,
-    /// Index in `Draft::runs`.
-    pub run: u32,
-    /// What is done with the bytes.
-    pub mode: Mode,
-    /// Bytes of the run.
-    pub bytes: u64,
-    /// The last use whose access comes while this one is live; its own index if none does.
-    pub last: u32,
-    /// The use of the same run before this one.
-    pub previous: Option<u32>,
+/// Memory that work takes for good.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Work {
+    /// RAM: the largest of each resource, since they work at once.
+    pub host_bytes: u64,
+    /// The GPUs that the schedule uses, by number, and the VRAM that work takes there.
+    pub devices: Vec<(DeviceId, u64)>,
 }
 
-/// A distinct run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Usage {
-    /// The pages.
-    pub run: Run,
-    /// Bytes of the run.
-    pub bytes: u64,
-    /// Bytes over the disk link that placing saves, per byte held, in n-ths per sweep; n = `Draft::parts`.
-    pub gain: u64,
-}
-
-/// A checked schedule.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Draft {
-    /// One per access node, in schedule order.
-    pub uses: Vec<Use>,
-    /// Distinct runs in order of first use.
-    pub runs: Vec<Usage>,
-    /// What `Usage::gain` is counted in: sweeps per commit, or 1 where nothing commits.
-    pub parts: u64,
+impl Work {
+    /// VRAM that work takes on a device.
+    pub(super) fn device_bytes(&self, device: DeviceId) -> u64 {
+        self.devices.iter().find(|&&(id, _)| id == device).map_or(0, |&(_, bytes)| bytes)
+    }
 }
 
 /// Checks the schedule.
-pub(super) fn draft(schedule: &Schedule, shape: &Shape<'_>, budget: &Budget) -> Result<Draft, PlanError> {
+pub(super) fn draft(schedule: &Schedule, shape: &Shape<'_>) -> Result<Draft, PlanError> {
     check_order(schedule)?;
+    let work = work(schedule)?;
     let release = releases(schedule);
     let mut uses = Vec::new();
     for (node, access) in schedule.nodes.iter().enumerate() {
         let Node::Access(access) = access else { continue };
         let bytes = run_bytes(access.run, shape)?;
-        if access.tier != Tier::Host {
-            // Only the host tier takes leases so far; no budget would change that.
-            return Err(PlanError::DoesNotFit { tier: access.tier, need: bytes, have: 0, nearest: budget.clone() });
-        }
-        let use_ = Use {
-            node: node as u32,
-            release: release[node],
-            run: 0,
-            mode: access.mode,
-            bytes,
-            last: 0,
-            previous: None,
-        };
-        uses.push((use_, access.run));
+        let (node, release) = (node as u32, release[node]);
+        uses.push((Use::new(node, release, access, bytes), access.run));
     }
-    let mut draft = number_runs(uses)?;
-    link(&mut draft)?;
-    weigh(&mut draft, shape);
-    Ok(draft)
+    Draft::new(uses, &schedule.after, work, shape)
 }
 
 /// Dependencies point backwards.
@@ -90,6 +47,43 @@ fn check_order(schedule: &Schedule) -> Result<(), PlanError> {
         Some((node, _)) => Err(PlanError::Unordered { node: node as u32 }),
         None => Ok(()),
     }
+}
+
+/// What work takes, and every device that a node names.
+fn work(schedule: &Schedule) -> Result<Work, PlanError> {
+    // By device: RAM and VRAM of its work. The host's own RAM apart.
+    let mut devices: Vec<(DeviceId, u64, u64)> = Vec::new();
+    let mut host = 0;
+    for (index, node) in schedule.nodes.iter().enumerate() {
+        let misplaced = Err(PlanError::Misplaced { node: index as u32 });
+        let (device, host_bytes, device_bytes) = match node {
+            Node::Access(access) => match access.tier {
+                Tier::Device(device) => (device, 0, 0),
+                Tier::Host => continue,
+                Tier::Disk => return misplaced,
+            },
+            Node::Work { resource: Resource::HostCompute, device_bytes: 1.., .. } => return misplaced,
+            Node::Work { resource: Resource::HostCompute, host_bytes, .. } => {
+                host = host.max(*host_bytes);
+                continue;
+            }
+            Node::Work { resource: Resource::Compute(device), host_bytes, device_bytes, .. } => {
+                (*device, *host_bytes, *device_bytes)
+            }
+            Node::Commit => continue,
+        };
+        let at = devices.iter().position(|&(known, ..)| known == device).unwrap_or_else(|| {
+            devices.push((device, 0, 0));
+            devices.len() - 1
+        });
+        devices[at].1 = devices[at].1.max(host_bytes);
+        devices[at].2 = devices[at].2.max(device_bytes);
+    }
+    devices.sort_unstable();
+    let of_devices = devices.iter().map(|&(_, host_bytes, _)| host_bytes);
+    // Sums beyond all memory stay beyond it.
+    let host_bytes = of_devices.fold(host, u64::saturating_add);
+    Ok(Work { host_bytes, devices: devices.iter().map(|&(device, _, bytes)| (device, bytes)).collect() })
 }
 
 /// For each node the last work node that depends on it, or the node itself.
@@ -113,73 +107,4 @@ fn run_bytes(run: Run, shape: &Shape<'_>) -> Result<u64, PlanError> {
     let bytes = u64::from(region.page_bytes) * u64::from(run.count);
     assert!(bytes > 0 && bytes % ALIGN == 0, "pages of region {} are not a multiple of {ALIGN} bytes", region.name);
     Ok(bytes)
-}
-
-/// Gives each distinct run a number by first use, and refuses runs that overlap.
-fn number_runs(found: Vec<(Use, Run)>) -> Result<Draft, PlanError> {
-    let mut order: Vec<u32> = (0..found.len() as u32).collect();
-    order.sort_unstable_by_key(|&index| (found[index as usize].1, index));
-    // The first use of each distinct run, in the order of the runs.
-    let mut firsts: Vec<u32> = Vec::new();
-    let mut group = vec![0u32; found.len()];
-    for &index in &order {
-        let run = found[index as usize].1;
-        match firsts.last().map(|&first| found[first as usize].1) {
-            Some(known) if known == run => {}
-            Some(known) if known.overlaps(&run) => {
-                let (first, second) = if firsts.last() < Some(&index) { (known, run) } else { (run, known) };
-                return Err(PlanError::Overlap { first, second });
-            }
-            _ => firsts.push(index),
-        }
-        group[index as usize] = firsts[firsts.len() - 1];
-    }
-    let mut number = vec![u32::MAX; found.len()];
-    let mut draft = Draft { uses: Vec::with_capacity(found.len()), runs: Vec::with_capacity(firsts.len()), parts: 1 };
-    for (index, (mut use_, run)) in found.into_iter().enumerate() {
-        let first = group[index] as usize;
-        if first == index {
-            number[index] = draft.runs.len() as u32;
-            draft.runs.push(Usage { run, bytes: use_.bytes, gain: 0 });
-        }
-        use_.run = number[first];
-        draft.uses.push(use_);
-    }
-    Ok(draft)
-}
-
-/// Fills in `last` and `previous`, and refuses two live uses of one run: the second could only be fetched when the
-/// first is given back, which happens after the second is needed.
-fn link(draft: &mut Draft) -> Result<(), PlanError> {
-    let mut before: Vec<Option<u32>> = vec![None; draft.runs.len()];
-    for index in 0..draft.uses.len() {
-        let Use { node, release, run, .. } = draft.uses[index];
-        let previous = before[run as usize].replace(index as u32);
-        if previous.is_some_and(|p| draft.uses[p as usize].release > node) {
-            return Err(PlanError::LiveTwice { run: draft.runs[run as usize].run, node });
-        }
-        let live = draft.uses[index..].partition_point(|later| later.node <= release);
-        draft.uses[index].last = (index + live - 1) as u32;
-        draft.uses[index].previous = previous;
-    }
-    Ok(())
-}
-
-/// What placing each run saves: the reads and writes of its uses, less its write at each commit.
-fn weigh(draft: &mut Draft, shape: &Shape<'_>) {
-    draft.parts = u64::from(shape.sweeps_per_commit.max(1));
-    let mut written = vec![false; draft.runs.len()];
-    for use_ in &draft.uses {
-        let transfers = u64::from(use_.mode.reads()) + u64::from(use_.mode.writes());
-        draft.runs[use_.run as usize].gain += transfers * draft.parts;
-        written[use_.run as usize] |= use_.mode.writes();
-    }
-    if shape.sweeps_per_commit == 0 {
-        return;
-    }
-    for (usage, written) in draft.runs.iter_mut().zip(written) {
-        if written && shape.regions[usage.run.region.0 as usize].kind == Kind::Checkpointed {
-            usage.gain -= 1;
-        }
-    }
 }

@@ -1,129 +1,145 @@
-//! The window: how large the ring must be so that it cannot deadlock, and how early each interval may be fetched.
+//! Windows: how large the rings must be so that they cannot deadlock, and how early each stay may begin.
 //!
 //! # What the executor does
-//! Streamed intervals take spans of a ring of `W` bytes in schedule order. A span of `s` bytes at position `p` that
-//! would pass the end (`p + s > W`) begins at 0 instead, and the `W - p < s` bytes skipped count as taken with it.
-//! Intervals leave in the order of their accesses, each once it is released and written back, and a streamed one gives
-//! its span back then. Placed intervals stand in the same queue: they take no span, but one that is held keeps those
-//! behind it. The user takes accesses in schedule order and gives each lease back at its release node.
+//! There is one ring in the arena and one in the VRAM of each device. The stays of a tier (see `queue`) that stream take
+//! spans of its ring of `W` bytes in schedule order. A span of `s` bytes at position `p` that would pass the end
+//! (`p + s > W`) begins at 0 instead, and the `W - p < s` bytes skipped count as taken with it. Stays leave in the order
+//! of the queue: an access once it is released and written back, a transit once its bytes are in VRAM, which the access
+//! waits for; an access in RAM that another on a device is relayed from not before that one has its bytes. A streamed
+//! stay gives its span back then. Placed ones stand in the same queue: they take no span, but one that is held keeps
+//! those behind it. Bytes that go from VRAM to disk are copied into a span of the staging ring and the span in VRAM is
+//! free; staging spans are taken in the order of releases and free when they are written.
 //!
-//! # Why a window of the needed size cannot deadlock
-//! Only a user who waits for an access can be stuck: while nobody waits, the schedule advances, and write-backs and
-//! fetches of intervals that have their spans end by themselves. Let the user wait for access i. Let o be the oldest
-//! interval with a release node >= i's node. Everything before o is released already (a release node before i's node
-//! has been passed), so it is written back and leaves; nothing before o is in the ring. If i has its place, its fetch
-//! ends: the one thing that it may wait for, an earlier interval of the same run, is released by then (`validate`
-//! refuses two live uses of a run) and written back. If not, places are taken in order, so the ring holds streamed
-//! intervals of o..i-1 at most, and we show that those of o..=i fit. Let S be the sum of their sizes and L the largest
-//! size that streams; the needed window has W >= S + L. Count positions without wrapping them around, from the
-//! beginning of what the first of them took. Skipped bytes lie before a multiple of W. After the first such multiple at
-//! most S bytes are taken without skipping, and S <= W - L leaves room for one more span before the next multiple; so
-//! at most one of the spans skips, it skips fewer than L bytes, and all of them take less than S + L <= W bytes. So i
-//! gets its span. The argument never uses where in the ring the first span begins, so it holds in every sweep of a
-//! cyclic schedule, with all intervals of the sweep before released; and a larger ring than planned is as good.
+//! Users go through their nodes in order, and take accesses and give leases back there (see `crate::schedule`).
+//!
+//! # Why windows of the needed size cannot deadlock
+//! Let n be the first node of the sweep that is not done. All that it comes after is in front of it and so is done, as
+//! are its user's earlier nodes, so its user is at n. Work ends by itself. So let n be an access, i.
+//!
+//! Transfers in flight end by themselves, and so does everything that only waits for transfers: write-backs to RAM or to
+//! a home in VRAM; staging, whose spans are taken one behind the other and wait for nobody but a link and the disk, and
+//! whose ring is twice its largest span (so, empty, it has room for any, wherever it begins).
+//!
+//! Take any ring that i needs, and let o be the oldest stay of its queue with a leaving node >= n. Everything before o
+//! has its leaving node behind it: it is released, or taken up by its access on the device, so that it leaves by itself;
+//! nothing before o is in the ring. If i has its span there, its bytes come: from disk, or from RAM, or from VRAM, as
+//! soon as the run is free for it, and the earlier uses of the run are released by then (`draft` refuses two live uses
+//! of a run) and written back by themselves. If i is relayed, that other access is in front of n, so it is done and its
+//! bytes are in RAM, and they stay until i has them. An access on a device that reads from disk needs two spans: one in
+//! the arena for its transit, and one in VRAM; neither ring waits for the other, since a transit before i in the
+//! queue belongs to an access that is done.
+//!
+//! If i has no span, spans are taken in order, so the ring holds streamed stays of o..i-1 at most, and we show that
+//! those of o..=i fit. Let S be the sum of their sizes and L the largest size that streams; the needed window has
+//! W >= S + L. Count positions without wrapping them around, from the beginning of what the first of them took. Skipped
+//! bytes lie before a multiple of W. After the first such multiple at most S bytes are taken without skipping, and
+//! S <= W - L leaves room for one more span before the next multiple; so at most one of the spans skips, it skips fewer
+//! than L bytes, and all of them take less than S + L <= W bytes. So i gets its span. The argument never uses where in
+//! the ring the first span begins, so it holds in every sweep of a cyclic schedule, with all stays of the sweep before
+//! released; and a larger ring than planned is as good.
+//!
+//! The plan's `fetch_at` and `upload_at` hold nobody up either: they name accesses that are not behind the stay's own.
 //!
 //! Tickets take no part of the ring. One that is held keeps intervals off its pages, as its user decides; one that is
 //! not held never does for long (see the core's `recall`).
 
-use super::place::Placement;
-use super::types::{Interval, Place, Shape};
-use super::validate::Draft;
-use crate::id::Run;
+use super::draft::Draft;
+use super::queue::Queue;
+use super::types::Shape;
+use crate::id::{Run, Tier};
 
-/// Bytes of window that the streamed runs need; 0 if none streams.
-pub(super) fn need(draft: &Draft, is_placed: &[bool]) -> u64 {
+/// Bytes of window that the streamed stays need; 0 if none streams.
+pub(super) fn need(queue: &Queue, homes: &[Tier]) -> u64 {
     let (mut tail, mut sum, mut sum_max, mut largest) = (0usize, 0u64, 0u64, 0u64);
-    for (index, use_) in draft.uses.iter().enumerate() {
-        if is_placed[use_.run as usize] {
+    for entry in &queue.entries {
+        if !queue.streams(entry, homes) {
             continue;
         }
-        sum += use_.bytes;
-        // The oldest live use only ever moves forward: one that is over stays over.
-        while (draft.uses[tail].last as usize) < index {
-            if !is_placed[draft.uses[tail].run as usize] {
-                sum -= draft.uses[tail].bytes;
+        sum += entry.bytes;
+        // The oldest live stay only ever moves forward: one that is over stays over.
+        while queue.last(&queue.entries[tail], homes) < entry.use_ {
+            if queue.streams(&queue.entries[tail], homes) {
+                sum -= queue.entries[tail].bytes;
             }
             tail += 1;
         }
         sum_max = sum_max.max(sum);
-        largest = largest.max(use_.bytes);
+        largest = largest.max(entry.bytes);
     }
     sum_max + largest
 }
 
 /// Bytes of window beyond which more is of no use: everything that one sweep streams, and the wrap.
-pub(super) fn useful(draft: &Draft, is_placed: &[bool]) -> u64 {
-    let streamed = || draft.uses.iter().filter(|use_| !is_placed[use_.run as usize]).map(|use_| use_.bytes);
+pub(super) fn useful(queue: &Queue, homes: &[Tier]) -> u64 {
+    let streamed = || queue.entries.iter().filter(|entry| queue.streams(entry, homes)).map(|entry| entry.bytes);
     streamed().sum::<u64>() + streamed().max().unwrap_or(0)
 }
 
-/// The intervals of a plan, with the earliest moment of each fetch.
-pub(super) fn intervals(draft: &Draft, shape: &Shape<'_>, placement: &Placement) -> Vec<Interval> {
-    let mut intervals: Vec<Interval> = draft
-        .uses
-        .iter()
-        .enumerate()
-        .map(|(index, use_)| {
-            let run = use_.run as usize;
-            let place =
-                if placement.is_placed[run] { Place::Placed { offset: placement.offset[run] } } else { Place::Window };
-            Interval {
-                node: use_.node,
-                release: use_.release,
-                run: draft.runs[run].run,
-                mode: use_.mode,
-                bytes: use_.bytes,
-                place,
-                fetch_at: index as u32,
-            }
-        })
-        .collect();
-    let is_streamed = |interval: &Interval| interval.place == Place::Window;
-    let largest = intervals.iter().filter(|i| is_streamed(i)).map(|interval| interval.bytes).max().unwrap_or(0);
+/// For each stay the use whose access must be reached before it may begin; its own if it does not stream.
+pub(super) fn earliest(
+    queue: &Queue,
+    draft: &Draft,
+    homes: &[Tier],
+    window_bytes: u64,
+    prefetch_intervals_max: Option<u32>,
+) -> Vec<u32> {
+    let entries = &queue.entries;
+    let streamed_bytes = |entry| if queue.streams(entry, homes) { entry.bytes } else { 0 };
+    let largest = entries.iter().map(streamed_bytes).max().unwrap_or(0);
+    let mut at: Vec<u32> = entries.iter().map(|entry| entry.use_).collect();
     let mut streamed: Vec<u32> = Vec::new();
     // What streams of tail..=index fits the window with one wrap; everything before `tail` must have left.
-    let (mut tail, mut sum, mut released_by) = (0usize, 0u64, None::<u32>);
-    for index in 0..intervals.len() as u32 {
-        if !is_streamed(&intervals[index as usize]) {
+    let (mut tail, mut sum, mut left_by) = (0usize, 0u64, None::<u32>);
+    for (index, entry) in entries.iter().enumerate() {
+        if !queue.streams(entry, homes) {
             continue;
         }
-        sum += intervals[index as usize].bytes;
-        while sum + largest > placement.window_bytes {
-            let oldest = intervals[tail];
-            sum -= if is_streamed(&oldest) { oldest.bytes } else { 0 };
-            released_by = released_by.max(Some(oldest.release));
+        sum += entry.bytes;
+        while sum + largest > window_bytes {
+            let oldest = &entries[tail];
+            sum -= streamed_bytes(oldest);
+            left_by = left_by.max(Some(queue.leave(oldest, homes)));
             tail += 1;
         }
-        // The same run's earlier interval must be over as well: until then the bytes on disk are old.
-        let previous = draft.uses[index as usize].previous.map(|previous| intervals[previous as usize].release);
-        let by_release = match released_by.max(previous) {
-            Some(release) => intervals.partition_point(|earlier| earlier.node <= release) as u32,
+        // The run must be free for it as well: until then the bytes at its home are old.
+        let by_node = match left_by.max(draft.uses[entry.use_ as usize].clear) {
+            Some(node) => {
+                let behind = entries.partition_point(|other| draft.uses[other.use_ as usize].node <= node);
+                assert!(behind <= index && tail <= index, "the window is too small for use {}", entry.use_);
+                entries[behind].use_
+            }
             None => 0,
         };
-        let by_count = match shape.prefetch_intervals_max {
+        let by_count = match prefetch_intervals_max {
             None => 0,
-            Some(0) => index,
+            Some(0) => entry.use_,
             Some(ahead) => streamed.len().checked_sub(ahead as usize).map_or(0, |first| streamed[first]),
         };
-        assert!(by_release <= index && tail <= index as usize, "the window is too small for interval {index}");
-        intervals[index as usize].fetch_at = by_release.max(by_count);
-        streamed.push(index);
+        at[index] = by_node.max(by_count);
+        streamed.push(entry.use_);
     }
-    intervals
+    at
 }
 
 /// The first streamed runs, as many as a successor may fetch before it begins.
-pub(super) fn prefetchable(intervals: &[Interval], shape: &Shape<'_>, window_bytes: u64) -> Vec<Run> {
-    let streamed = || intervals.iter().filter(|interval| interval.place == Place::Window);
-    let largest = streamed().map(|interval| interval.bytes).max().unwrap_or(0);
+pub(super) fn prefetchable(
+    queue: &Queue,
+    draft: &Draft,
+    homes: &[Tier],
+    at: &[u32],
+    shape: &Shape<'_>,
+    window_bytes: u64,
+) -> Vec<Run> {
+    let streamed = || queue.entries.iter().zip(at).filter(|(entry, _)| queue.streams(entry, homes));
+    let largest = streamed().map(|(entry, _)| entry.bytes).max().unwrap_or(0);
     let count_max = shape.prefetch_intervals_max.map_or(usize::MAX, |count| count as usize);
     let mut sum = largest;
     streamed()
         .take(count_max)
-        .take_while(|interval| {
-            sum += interval.bytes;
-            sum <= window_bytes && interval.fetch_at == 0
+        .take_while(|(entry, at)| {
+            sum += entry.bytes;
+            sum <= window_bytes && **at == 0
         })
-        .map(|interval| interval.run)
+        .map(|(entry, _)| draft.runs[entry.run as usize].run)
         .collect()
 }

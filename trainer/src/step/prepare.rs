@@ -159,7 +159,7 @@ impl Prepared {
     /// When each node of a step's schedule begins and ends, predicted.
     pub(super) fn timeline(&self) -> Vec<Span> {
         let options = &self.scheme.options;
-        timeline(&self.steady, &shape(&self.regions, options), &options.rates.engine)
+        timeline(&self.steady, &shape(&self.regions, options), &options.rates.engine).nodes
     }
 
     /// Seconds of a step by phase, predicted.

@@ -1,12 +1,15 @@
 //! Refusals: each rule of a schedule, each budget.
 
 use super::samples::{region, run, three_regions};
+use super::tiers::{self, GPU};
 use super::{PAGE, budget, pages_needed, planned, planned_from, shape};
 use crate::config::Kind;
 use crate::error::PlanError;
 use crate::id::{DeviceId, Mode, Tier};
-use crate::plan::{Placed, Residency, Shape};
+use crate::plan::{Budget, Placed, Plan, Residency, Shape, plan};
+use crate::profile::Profile;
 use crate::schedule::{Node, Resource, Schedule};
+use std::sync::Arc;
 
 /// One run of region 0 read and given back.
 fn simple() -> Schedule {
@@ -74,15 +77,18 @@ fn a_run_is_live_once() {
 }
 
 #[test]
-fn only_the_host_tier_takes_leases() {
+fn what_no_budget_gives_is_refused() {
     let regions = three_regions();
-    for tier in [Tier::Device(DeviceId(0)), Tier::Disk] {
-        let mut schedule = simple();
-        let Node::Access(access) = &mut schedule.nodes[0] else { panic!("node 0 is an access") };
-        access.tier = tier;
-        let error = planned(&schedule, &shape(&regions), &budget(100)).unwrap_err();
-        assert!(matches!(error, PlanError::DoesNotFit { tier: t, need, have: 0, .. } if t == tier && need == 4 * PAGE));
-    }
+    let mut on_disk = simple();
+    let Node::Access(access) = &mut on_disk.nodes[0] else { panic!("node 0 is an access") };
+    access.tier = Tier::Disk;
+    let error = planned(&on_disk, &shape(&regions), &budget(100)).unwrap_err();
+    assert_eq!(error, PlanError::Misplaced { node: 0 });
+    let mut vram_of_the_host = simple();
+    let resource = Resource::HostCompute;
+    vram_of_the_host.push(Node::Work { resource, ns: 1, host_bytes: 0, device_bytes: 1, tag: 0 }, Vec::new());
+    let error = planned(&vram_of_the_host, &shape(&regions), &budget(100)).unwrap_err();
+    assert_eq!(error, PlanError::Misplaced { node: 2 });
 }
 
 #[test]
@@ -143,9 +149,94 @@ fn a_kept_placement_may_not_cut_a_run() {
             placed: vec![Placed { run: placed, offset: 0, bytes }],
             placed_bytes: bytes,
             fixed: true,
-            prefetched: Vec::new(),
+            ..Residency::default()
         };
         let error = planned_from(&simple(), &shape(&regions), &budget(100), &entry).unwrap_err();
         assert_eq!(error, PlanError::Overlap { first: placed, second: run(0, 0, 4) });
     }
+}
+
+/// A page of region 0 used on the GPU.
+fn on_gpu(mode: Mode) -> Schedule {
+    let mut schedule = Schedule::default();
+    let access = schedule.access_on(Tier::Device(GPU), run(0, 0, 4), mode, Vec::new(), 0);
+    let (resource, host_bytes, device_bytes) = (Resource::Compute(GPU), 5 * PAGE, 3 * PAGE);
+    schedule.push(Node::Work { resource, ns: 1, host_bytes, device_bytes, tag: 0 }, vec![access]);
+    schedule
+}
+
+fn plan_on_gpu(schedule: &Schedule, shape: &Shape<'_>, budget: &Budget, profile: &Profile) -> Result<Plan, PlanError> {
+    plan(&Arc::new(schedule.clone()), shape, budget, profile, &Residency::default()).map(|(plan, _)| plan)
+}
+
+#[test]
+fn a_device_has_a_link() {
+    let regions = three_regions();
+    let error = plan_on_gpu(&on_gpu(Mode::Read), &shape(&regions), &tiers::budget(99, 99), &Profile::default());
+    assert_eq!(error.unwrap_err(), PlanError::NoLink { device: GPU });
+    let mut idle = Schedule::default();
+    idle.work(Resource::Compute(GPU), 1, Vec::new(), 0);
+    let error = plan_on_gpu(&idle, &shape(&regions), &tiers::budget(99, 99), &Profile::default());
+    assert_eq!(error.unwrap_err(), PlanError::NoLink { device: GPU });
+}
+
+/// Work takes 5 pages of RAM and 3 of VRAM, staging 8 of RAM, and the run 4 wherever it lives.
+#[test]
+fn refusals_name_the_tier_and_a_budget_that_all_tiers_accept() {
+    let regions = three_regions();
+    let (schedule, shape, profile) = (on_gpu(Mode::Read), shape(&regions), tiers::profile());
+    let refused = |ram, vram| match plan_on_gpu(&schedule, &shape, &tiers::budget(ram, vram), &profile) {
+        Err(PlanError::DoesNotFit { tier, need, have, nearest }) => {
+            let at_nearest = plan_on_gpu(&schedule, &shape, &nearest, &profile);
+            at_nearest.expect("the nearest budget is accepted");
+            (tier, need / PAGE, have / PAGE, nearest.host_bytes / PAGE, nearest.device(GPU) / PAGE)
+        }
+        other => panic!("{ram} and {vram} pages: {other:?}"),
+    };
+    assert_eq!(refused(0, 0), (Tier::Device(GPU), 7, 0, 13, 7));
+    assert_eq!(refused(99, 6), (Tier::Device(GPU), 7, 6, 99, 7));
+    assert_eq!(refused(12, 7), (Tier::Host, 13, 12, 13, 7));
+    let unlisted = Budget { device_bytes: Vec::new(), ..tiers::budget(99, 0) };
+    let error = plan_on_gpu(&schedule, &shape, &unlisted, &profile).unwrap_err();
+    let PlanError::DoesNotFit { tier, nearest, .. } = error else { panic!("{error}") };
+    assert_eq!((tier, nearest.device_bytes), (Tier::Device(GPU), vec![(GPU, 7 * PAGE)]));
+}
+
+/// Two accesses of one run are live at once only as a relay from RAM to a device.
+#[test]
+fn a_run_is_live_twice_only_in_a_relay() {
+    let regions = three_regions();
+    let attempt = |first: Tier, second: Tier, mode, is_after: bool| {
+        let mut schedule = Schedule::default();
+        let a = schedule.access_on(first, run(0, 0, 4), Mode::Update, Vec::new(), 0);
+        let b = schedule.access_on(second, run(0, 0, 4), mode, if is_after { vec![a] } else { Vec::new() }, 0);
+        schedule.work(Resource::HostCompute, 1, vec![a, b], 0);
+        plan_on_gpu(&schedule, &shape(&regions), &tiers::budget(99, 99), &tiers::profile()).map(|_| ())
+    };
+    let twice = Err(PlanError::LiveTwice { run: run(0, 0, 4), node: 1 });
+    let vram = Tier::Device(GPU);
+    assert_eq!(attempt(Tier::Host, vram, Mode::Read, true), Ok(()));
+    assert_eq!(attempt(Tier::Host, vram, Mode::Read, false), twice);
+    assert_eq!(attempt(Tier::Host, vram, Mode::Update, true), twice);
+    assert_eq!(attempt(vram, Tier::Host, Mode::Read, true), twice);
+    assert_eq!(attempt(Tier::Host, Tier::Host, Mode::Read, true), twice);
+}
+
+/// What lives in the VRAM of one GPU is used there or in RAM.
+#[test]
+fn a_kept_home_in_vram_serves_its_own_device_and_the_host() {
+    let regions = three_regions();
+    let (shape, budget, profile) = (shape(&regions), tiers::budget(99, 99), tiers::profile());
+    let first = plan_on_gpu(&on_gpu(Mode::Update), &shape, &budget, &profile).unwrap();
+    assert_eq!(first.exit.devices[0].placed_bytes, 4 * PAGE);
+    let attempt = |tier: Tier, is_relayed: bool| {
+        let mut schedule = Schedule::default();
+        let after = if is_relayed { vec![schedule.access(run(0, 0, 4), Mode::Read, 0)] } else { Vec::new() };
+        schedule.access_on(tier, run(0, 0, 4), Mode::Read, after, 0);
+        plan(&Arc::new(schedule), &shape, &budget, &profile, &first.exit).map(|_| ())
+    };
+    assert_eq!(attempt(Tier::Device(GPU), false), Ok(()));
+    assert_eq!(attempt(Tier::Host, false), Ok(()));
+    assert_eq!(attempt(Tier::Device(DeviceId(1)), false), Err(PlanError::Misplaced { node: 0 }));
+    assert_eq!(attempt(Tier::Device(GPU), true), Err(PlanError::Misplaced { node: 1 }));
 }

@@ -1,7 +1,7 @@
 //! Plans as text. `UPDATE=1 cargo test -p mt-engine golden` writes the files anew.
 
 use super::samples::{Numbers, Training, random, three_regions, training, training_regions};
-use super::{budget, pages_needed, planned, shape};
+use super::{budget, pages_needed, planned, shape, tiers};
 use crate::plan::{Residency, Shape, explain, plan, timeline};
 use crate::profile::Profile;
 use std::fmt::Write;
@@ -13,10 +13,22 @@ fn check(name: &str, pages: u64, prefetch_intervals_max: Option<u32>, sweeps_per
     let (schedule, regions) = (training(size), training_regions(size));
     let shape = Shape { prefetch_intervals_max, sweeps_per_commit, ..shape(&regions) };
     let (plan, prediction) = planned(&schedule, &shape, &budget(pages)).unwrap();
-    let found = explain(&plan, &prediction, &shape);
+    compare(name, &explain(&plan, &prediction, &shape));
+}
+
+fn check_device(name: &str, ram: u64, vram: u64, updates_on_gpu: bool, prefetch_intervals_max: Option<u32>) {
+    let size = tiers::Step { units: 6, chunks: 3, pages_per_chunk: 2, updates_on_gpu };
+    let (schedule, regions) = (Arc::new(tiers::step(size)), tiers::step_regions(size));
+    let shape = Shape { prefetch_intervals_max, ..shape(&regions) };
+    let (budget, profile) = (tiers::budget(ram, vram), tiers::profile());
+    let (plan, prediction) = plan(&schedule, &shape, &budget, &profile, &Residency::default()).unwrap();
+    compare(name, &explain(&plan, &prediction, &shape));
+}
+
+fn compare(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plan/golden").join(format!("{name}.txt"));
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &found).unwrap();
+        std::fs::write(&path, found).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap();
     assert_eq!(found, expected, "{} differs; UPDATE=1 rewrites it", path.display());
@@ -45,6 +57,26 @@ fn golden_tight() {
 #[test]
 fn golden_without_prefetching() {
     check("without_prefetching", 200, Some(0), 1);
+}
+
+#[test]
+fn golden_device_with_updates_on_the_host() {
+    check_device("device_host_updates", 200, 90, false, None);
+}
+
+#[test]
+fn golden_device_with_updates_on_it() {
+    check_device("device_own_updates", 100, 150, true, None);
+}
+
+#[test]
+fn golden_device_without_prefetching() {
+    check_device("device_without_prefetching", 100, 150, true, Some(0));
+}
+
+#[test]
+fn golden_device_holds_everything() {
+    check_device("device_holds_everything", 8, 400, true, None);
 }
 
 /// The executor runs what the planner plans, so plans of schedules without devices only change where that is meant. If
@@ -76,7 +108,7 @@ fn golden_digest_of_plans_without_devices() {
                 write!(digest, "{sizes:?}{spilled:?}{:?}{:?}", exit.placed, exit.prefetched).unwrap();
                 let times = (prediction.seconds.to_bits(), prediction.lower_bound_seconds.to_bits());
                 write!(digest, "{times:?}{:?}{}", prediction.disk, prediction.peak_host_bytes).unwrap();
-                write!(digest, "{:?}", timeline(&plan, &shape, &profile)).unwrap();
+                write!(digest, "{:?}", timeline(&plan, &shape, &profile).nodes).unwrap();
             }
             Err(error) => write!(digest, "{}", pages_needed(&error)).unwrap(),
         }
@@ -84,5 +116,5 @@ fn golden_digest_of_plans_without_devices() {
             sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3).rotate_left(7);
         }
     }
-    assert_eq!(sum, 13_338_641_673_399_407_450);
+    assert_eq!(sum, 14_628_608_657_921_861_924);
 }

@@ -1,14 +1,21 @@
-//! Tests of the planner: `samples` makes schedules, `check` judges plans and executes them on a ring, the others ask.
+//! Tests of the planner: `samples` and `tiers` make schedules, without and with devices; `check` judges plans and
+//! executes those without on a ring; `executor` executes those with devices; the others ask.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod check;
+mod device_check;
+mod device_placement;
+mod device_properties;
+mod device_timeline;
 mod errors;
+mod executor;
 mod golden;
 mod placement;
 mod prediction;
 mod properties;
 mod samples;
+mod tiers;
 
 use super::{Budget, Plan, Prediction, Residency, Shape, plan};
 use crate::config::RegionSpec;

@@ -21,6 +21,7 @@ fn profile() -> Profile {
         transfer_cpu_s_per_byte: 0.0,
         cores: 2,
         compute_threads: 2,
+        links: Vec::new(),
     }
 }
 
@@ -64,10 +65,10 @@ fn transfers_slow_the_work_beside_them() {
     let entry = Residency { fixed: true, ..Residency::default() };
     let costly = Profile { transfer_cpu_s_per_byte: 1e-6 / PAGE as f64, ..profile() };
     let seconds = |threads: u32| {
-        let profile = Profile { compute_threads: threads, ..costly };
+        let profile = Profile { compute_threads: threads, ..costly.clone() };
         let schedule = Arc::new(reads(3_000, true));
         let (plan, prediction) = plan(&schedule, &shape(&regions), &budget(4), &profile, &entry).unwrap();
-        let spans = timeline(&plan, &shape(&regions), &profile);
+        let spans = timeline(&plan, &shape(&regions), &profile).nodes;
         assert_eq!(spans.len(), schedule.nodes.len());
         assert_eq!(spans.last().unwrap().end_ns, (prediction.seconds * 1e9).round() as u64);
         (prediction.seconds * 1e9).round() as u64

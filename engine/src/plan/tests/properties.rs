@@ -44,7 +44,7 @@ fn a_placed_run_that_is_held_keeps_what_streams_behind_it() {
     }
     schedule.work(Resource::HostCompute, 1, vec![held], 0);
     let placed = vec![Placed { run: run(0, 0, 1), offset: 0, bytes: PAGE }];
-    let entry = Residency { placed, placed_bytes: PAGE, fixed: true, prefetched: Vec::new() };
+    let entry = Residency { placed, placed_bytes: PAGE, fixed: true, ..Residency::default() };
     let error = planned_from(&schedule, &shape(&regions), &budget(1), &entry).unwrap_err();
     // The held page, five runs of 4 pages and one for the wrap.
     assert_eq!(pages_needed(&error), 1 + 5 * 4 + 4);

@@ -1,12 +1,18 @@
-//! A profile as whole numbers, so that a prediction is the same on every machine: rates of the link, and the pace of
-//! link and computation while they share the cores.
+//! A profile as whole numbers, so that a prediction is the same on every machine: rates of the disk link, and the pace of
+//! this link and of the host's computation while they share the cores; and the links of devices (`lanes`), which take
+//! no core time.
 //!
-//! Sharing: a byte over the link costs core time (checksum, system calls, interrupts). Transfers use the cores that the
+//! Sharing: a byte over the disk link costs core time (checksum, system calls, interrupts). Transfers use the cores that the
 //! computation leaves free, and beyond those take from it; but they run on two threads, so they get no more than two
 //! threads' share of the machine while it computes, and two cores while it waits. What they would need beyond that
 //! slows the link.
 
+mod lanes;
+
+pub(super) use lanes::Lanes;
+
 use super::predict::SECOND;
+use crate::id::DeviceId;
 use crate::profile::Profile;
 
 /// The computation's full speed.
@@ -24,7 +30,7 @@ pub(super) struct Pace {
 }
 
 /// Rates in whole bytes per second, at least 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Rates {
     /// Reading alone.
     pub read: u64,
@@ -40,6 +46,8 @@ pub(super) struct Rates {
     threads: u64,
     /// By whether there is computation, a read, a write under way.
     paces: [[[Pace; 2]; 2]; 2],
+    /// The links of devices, in the order of the profile.
+    links: Vec<Lanes>,
 }
 
 impl Rates {
@@ -56,6 +64,7 @@ impl Rates {
             cores: u64::from(cores),
             threads: u64::from(threads),
             paces: [[[Pace { read: 0, write: 0, speed: FULL }; 2]; 2]; 2],
+            links: profile.links.iter().map(Lanes::of).collect(),
         };
         for works in [false, true] {
             for reads in [false, true] {
@@ -71,6 +80,11 @@ impl Rates {
     /// How fast everything goes while these are under way.
     pub(super) fn pace(&self, works: bool, reads: bool, writes: bool) -> Pace {
         self.paces[usize::from(works)][usize::from(reads)][usize::from(writes)]
+    }
+
+    /// The link of a device. The planner refuses devices without one.
+    pub(super) fn link(&self, device: DeviceId) -> &Lanes {
+        self.links.iter().find(|lanes| lanes.device == device).expect("every device that is used has a link")
     }
 
     fn pace_of(&self, works: bool, reads: bool, writes: bool) -> Pace {

@@ -1,0 +1,88 @@
+//! Beginnings of a placement. How large a window must be depends on what still streams, so several *bases* are tried:
+//! the first k runs of an order are placed and the window that they leave needed is set aside; the rest of the memory
+//! is then filled.
+//!
+//! A window of exactly the needed size leaves nothing to fetch ahead with. While something streams, the window gets at
+//! least twice its need or 64 MiB, but no more than a quarter of the memory for that comfort.
+
+use super::super::draft::Draft;
+use super::super::queue::Queue;
+use super::super::{ALIGN, window};
+use crate::id::Tier;
+
+/// Bytes of window that are enough to fetch ahead whatever the runs' sizes are.
+const COMFORT_BYTES: u64 = 64 << 20;
+
+/// How often the needed window is computed for one order of runs: bounds the time spent on large schedules.
+const BASES_MAX: usize = 40;
+
+/// A beginning: of the first `count` runs of an order those that have no home yet are placed.
+#[derive(Clone, Copy)]
+pub(super) struct Base<'a> {
+    pub order: &'a [u32],
+    pub count: usize,
+    /// Bytes of those runs.
+    pub bytes: u64,
+    /// Window that the others need.
+    pub need: u64,
+}
+
+impl Base<'_> {
+    /// Window set aside for comfort in a memory of `room` bytes.
+    pub(super) fn comfort(&self, room: u64) -> u64 {
+        if self.need == 0 {
+            return 0;
+        }
+        let quarter = room / 4 / ALIGN * ALIGN;
+        self.need.max((2 * self.need).max(COMFORT_BYTES).min(quarter))
+    }
+
+    /// The smallest memory in which this base fits with its comfort.
+    pub(super) fn comfortable_from(&self) -> u64 {
+        if self.need == 0 {
+            return self.bytes;
+        }
+        let with_comfort = self.bytes + (2 * self.need).max(COMFORT_BYTES);
+        // Smallest whole number of units h with h - floor(h / 4) >= bytes.
+        let units = self.bytes / ALIGN;
+        let with_quarter = if units == 0 { 0 } else { (4 * (units - 1) / 3 + 1) * ALIGN };
+        (self.bytes + self.need).max(with_comfort.min(with_quarter))
+    }
+
+    /// The smallest memory in which it fits.
+    pub(super) fn least(&self) -> u64 {
+        self.bytes + self.need
+    }
+}
+
+/// Measures the base of the first `count` runs of an order, beside the homes that are given.
+pub(super) fn measure<'a>(draft: &Draft, queue: &Queue, homes: &[Tier], order: &'a [u32], count: usize) -> Base<'a> {
+    let mut homes = homes.to_vec();
+    let mut bytes = 0;
+    for &index in &order[..count] {
+        let home = &mut homes[index as usize];
+        if *home == Tier::Disk {
+            *home = queue.tier;
+            bytes += draft.runs[index as usize].bytes;
+        }
+    }
+    Base { order, count, bytes, need: window::need(queue, &homes) }
+}
+
+/// Beginnings of an order where the needed window changes, found by halving: both ends first, then the middle of every
+/// stretch over which the need falls, widest level first.
+pub(super) fn bases<'a>(draft: &Draft, queue: &Queue, homes: &[Tier], order: &'a [u32]) -> Vec<Base<'a>> {
+    let measure = |count| measure(draft, queue, homes, order, count);
+    let mut found = vec![measure(0), measure(order.len())];
+    let mut stretches = std::collections::VecDeque::from([(0, 1)]);
+    while let Some((low, high)) = stretches.pop_front() {
+        let (from, to) = (found[low].count, found[high].count);
+        if to - from < 2 || found[low].need == found[high].need || found.len() >= BASES_MAX {
+            continue;
+        }
+        found.push(measure(from + (to - from) / 2));
+        let middle = found.len() - 1;
+        stretches.extend([(low, middle), (middle, high)]);
+    }
+    found
+}

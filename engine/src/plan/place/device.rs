@@ -1,0 +1,47 @@
+//! What lives in the VRAM of a device, of the runs that it alone uses: the first of them in an order, as many as fit
+//! beside the window of the others.
+//!
+//! A prefix and no more, although a run further down may fit where the next one does not: what a smaller VRAM holds a
+//! larger one holds too, and RAM is filled from the rest. It costs at most what one run saves. For one base the prefix
+//! only grows with the VRAM, so the longest of all bases does as well.
+
+use super::super::draft::Draft;
+use super::super::limits::Room;
+use super::super::queue::Queue;
+use super::base::{Base, bases};
+use crate::error::PlanError;
+use crate::id::{DeviceId, Tier};
+
+/// Gives homes in VRAM.
+pub(super) fn choose(
+    draft: &Draft,
+    queue: &Queue,
+    device: DeviceId,
+    room: &Room<'_>,
+    order: &[u32],
+    homes: &mut [Tier],
+) -> Result<(), PlanError> {
+    let is_own = |&&index: &&u32| draft.runs[index as usize].device == Some(device);
+    let own: Vec<u32> = order.iter().filter(is_own).copied().collect();
+    let bases = bases(draft, queue, homes, &own);
+    let vram = room.at_least(bases.iter().map(Base::least).min().unwrap_or(0))?;
+    // As in `host`: comfort where it can be had, and a cap where it is given up.
+    let bare = vram.min(bases.iter().map(Base::comfortable_from).min().unwrap_or(0));
+    let mut bytes_before = vec![0u64];
+    for &index in &own {
+        bytes_before.push(bytes_before[bytes_before.len() - 1] + draft.runs[index as usize].bytes);
+    }
+    // Up to the last that saves anything.
+    let saving = own.iter().rposition(|&index| draft.runs[index as usize].gain > 0).map_or(0, |last| last + 1);
+    let prefix = |base: &Base<'_>, vram: u64, window_bytes: u64| {
+        let room = vram.checked_sub(window_bytes).filter(|&room| base.bytes <= room)?;
+        let fits = bytes_before.partition_point(|&bytes| bytes <= room) - 1;
+        Some(fits.min(saving).max(base.count))
+    };
+    let found = bases.iter().flat_map(|base| [prefix(base, vram, base.comfort(vram)), prefix(base, bare, base.need)]);
+    let count = found.flatten().max().expect("the smallest base fits");
+    for &index in &own[..count] {
+        homes[index as usize] = queue.tier;
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Placement: where each run lives for good.
+//!
+//! A run is worth the bytes over the links that placing it saves, per byte held (`Usage::gain`). Memory is filled in
+//! that order, VRAM first (`device`) with runs that their device alone uses, then RAM (`host`) with what is left. So
+//! the disk moves as few bytes as both together allow, and the links to the devices as few as VRAM allows: for the runs
+//! that VRAM may hold both links save the same. A run that both sides use has its home in RAM or on disk: in VRAM the
+//! host's update would cross the link both ways, which is what two reads from RAM cost.
+//!
+//! Three properties hold by construction, and tests rely on them. More RAM never means more traffic (see `host`). More
+//! VRAM never does: what VRAM holds only grows with it, and a run that moves there leaves to the others what it took
+//! of RAM. (Traffic is compared by the disk, and where that is the same by the links.) And a refusal names a budget that
+//! is accepted.
+
+mod base;
+mod device;
+mod host;
+mod keep;
+
+pub(super) use keep::keep;
+
+use super::draft::Draft;
+use super::limits::Room;
+use super::queue::Queue;
+use super::types::{Budget, Placed, Shape};
+use super::window;
+use crate::error::PlanError;
+use crate::id::{DeviceId, Tier};
+
+/// What a placement decides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Placement {
+    /// The home of each run of the draft.
+    pub homes: Vec<Tier>,
+    /// Offset of each placed run of the draft in the memory of its home; 0 for the others.
+    pub offset: Vec<u64>,
+    pub host: Share,
+    pub devices: Vec<(DeviceId, Share)>,
+    /// Arena bytes of the staging ring.
+    pub staging_bytes: u64,
+}
+
+/// What one memory holds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Share {
+    /// All placed runs, by offset.
+    pub placed: Vec<Placed>,
+    /// Bytes that they span.
+    pub placed_bytes: u64,
+    /// Bytes of the window behind them.
+    pub window_bytes: u64,
+}
+
+/// Chooses what to place. VRAM is filled in two orders, and the better outcome is taken: the largest runs first may
+/// leave the windows so much smaller that more is saved.
+pub(super) fn choose(draft: &Draft, shape: &Shape<'_>, budget: &Budget) -> Result<Placement, PlanError> {
+    let by_gain = order_by(draft, |index| (u64::MAX - draft.runs[index].gain, index));
+    let first = fill(draft, shape, budget, &by_gain, &by_gain);
+    if draft.work.devices.is_empty() {
+        return first;
+    }
+    let by_size = order_by(draft, |index| (u64::MAX - draft.runs[index].bytes, index));
+    match (first, fill(draft, shape, budget, &by_size, &by_gain)) {
+        (Ok(first), Ok(second)) => Ok(if second.saved(draft) > first.saved(draft) { second } else { first }),
+        (Err(_), Ok(second)) => Ok(second),
+        (first, _) => first,
+    }
+}
+
+/// Fills all memories, VRAM in the given order.
+fn fill(
+    draft: &Draft,
+    shape: &Shape<'_>,
+    budget: &Budget,
+    order: &[u32],
+    by_gain: &[u32],
+) -> Result<Placement, PlanError> {
+    let mut homes = vec![Tier::Disk; draft.runs.len()];
+    let mut offset = vec![0; draft.runs.len()];
+    let mut devices = Vec::with_capacity(draft.work.devices.len());
+    for &(device, work_bytes) in &draft.work.devices {
+        let queue = Queue::device(draft, device);
+        let room = Room::new(budget, queue.tier, work_bytes);
+        device::choose(draft, &queue, device, &room, order, &mut homes)?;
+        let share = lay_out(draft, &queue, &homes, &mut offset, room.bytes());
+        devices.push((device, share));
+    }
+    let staging_bytes = staging_bytes(draft, shape, 0);
+    let room = Room::new(budget, Tier::Host, draft.work.host_bytes.saturating_add(staging_bytes));
+    let queue = Queue::host(draft);
+    host::choose(draft, &queue, shape, &room, by_gain, &mut homes)?;
+    let host = lay_out(draft, &queue, &homes, &mut offset, room.bytes());
+    Ok(Placement { homes, offset, host, devices, staging_bytes })
+}
+
+impl Placement {
+    /// What it saves over the disk, and over the links to devices.
+    fn saved(&self, draft: &Draft) -> (u128, u128) {
+        let mut saved = (0, 0);
+        for (usage, home) in draft.runs.iter().zip(&self.homes) {
+            let bytes = u128::from(usage.bytes) * u128::from(usage.gain);
+            saved.0 += if *home == Tier::Disk { 0 } else { bytes };
+            saved.1 += if matches!(home, Tier::Device(_)) { bytes } else { 0 };
+        }
+        saved
+    }
+}
+
+/// Arena bytes of the staging ring: two spans for the largest run that a device uses, or that lives there already. It
+/// does not depend on what is chosen, so that more VRAM never takes RAM away.
+fn staging_bytes(draft: &Draft, shape: &Shape<'_>, held_max: u64) -> u64 {
+    let on_device = draft.uses.iter().filter(|use_| matches!(use_.tier, Tier::Device(_)));
+    let largest = on_device.map(|use_| use_.bytes).fold(held_max, u64::max);
+    if shape.has_disk { 2 * largest } else { 0 }
+}
+
+/// Indices of all runs by a key.
+fn order_by(draft: &Draft, key: impl Fn(usize) -> (u64, usize)) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..draft.runs.len() as u32).collect();
+    order.sort_unstable_by_key(|&index| key(index as usize));
+    order
+}
+
+/// Gives the runs placed on the queue's tier their spans, in the order of regions and pages so that neighbours on disk
+/// are neighbours in memory, and the rest, as far as it is of use, to the window.
+fn lay_out(draft: &Draft, queue: &Queue, homes: &[Tier], offset: &mut [u64], room: u64) -> Share {
+    let mut order: Vec<u32> =
+        (0..draft.runs.len() as u32).filter(|&index| homes[index as usize] == queue.tier).collect();
+    order.sort_unstable_by_key(|&index| draft.runs[index as usize].run);
+    let mut share = Share { placed: Vec::with_capacity(order.len()), ..Share::default() };
+    for &index in &order {
+        let usage = draft.runs[index as usize];
+        offset[index as usize] = share.placed_bytes;
+        share.placed.push(Placed { run: usage.run, offset: share.placed_bytes, bytes: usage.bytes });
+        share.placed_bytes += usage.bytes;
+    }
+    share.window_bytes = window::useful(queue, homes).min(room - share.placed_bytes);
+    assert!(share.window_bytes >= window::need(queue, homes), "placement leaves less than the window needs");
+    share
+}

@@ -1,0 +1,222 @@
+//! The course of a sweep in time, event by event: the disk with a queue of reads and one of writes, the link of each
+//! device with a lane each way, the windows' rings and the staging ring, and users that go through their nodes in order
+//! beside each other. Disk transfers and the host's computation share the cores (see `rates`). Integer nanoseconds
+//! throughout, so that the prediction is the same on every machine.
+//!
+//! What it leaves out: volumes of different speed, queue depth, what devices take from each other's links and from the
+//! bandwidth of RAM. Transfers of one way are served in the order in which they become possible; the latency of the disk
+//! delays a completion without occupying the link, that of a link occupies it.
+//!
+//! `facts` is what it looks up in the plan, `lines` moves bytes, `ring` is a window, `stays` says what happens to an
+//! interval, `users` who goes on when, `stalls` what somebody who cannot go on waits for.
+
+mod facts;
+mod lines;
+mod ring;
+mod stalls;
+mod stays;
+mod users;
+
+use super::outcome::{Span, Station, Timeline};
+use super::rates::{FULL, Rates};
+use super::types::Plan;
+use crate::id::DeviceId;
+use facts::Facts;
+use lines::{Job, Lines};
+use ring::Ring;
+use stays::Stay;
+use std::collections::{BTreeMap, VecDeque};
+use users::User;
+
+/// No index.
+const NONE: u32 = u32::MAX;
+
+/// A sweep's share of what its commit moves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Commit {
+    /// Written for runs that live in RAM.
+    pub host_bytes: u64,
+    /// Copied from VRAM and written, run by run.
+    pub from_devices: Vec<(DeviceId, u64)>,
+}
+
+/// What the simulation measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Simulated {
+    /// One steady sweep, or the only one with its last write-back.
+    pub ns: u128,
+    /// Most bytes of the arena's window and of staging in use.
+    pub host_peak_bytes: u64,
+    /// The same of each device's window.
+    pub device_peak_bytes: Vec<u64>,
+    /// How long each station worked in that sweep, if it did.
+    pub busy: Vec<(Station, u128)>,
+    /// How long each user waited for each station in that sweep.
+    pub stalls: Vec<((Station, Station), u128)>,
+    /// That sweep, if it was recorded.
+    pub timeline: Timeline,
+}
+
+/// Runs a cyclic plan twice and measures the second sweep; runs another plan once.
+pub(super) fn simulate(plan: &Plan, rates: &Rates, commit: &Commit, record: bool) -> Simulated {
+    let facts = Facts::new(plan, commit);
+    let mut course = Course::new(&facts, rates);
+    if plan.schedule.cyclic {
+        course.sweep();
+        course.sweep += 1;
+    }
+    course.measure(record);
+    course.sweep();
+    if !plan.schedule.cyclic {
+        while course.step() {}
+    }
+    course.simulated()
+}
+
+struct Course<'a> {
+    facts: &'a Facts<'a>,
+    rates: &'a Rates,
+    lines: Lines<'a>,
+    /// The arena's window, then that of each device.
+    windows: Vec<Ring>,
+    /// The next stay of each window, numbered through all sweeps.
+    next: Vec<u32>,
+    staging: Ring,
+    /// What waits for a span of it, in order: from where, what for, bytes.
+    held: VecDeque<(DeviceId, Job, u64)>,
+    /// Reads transferred, with the time of their completion.
+    arriving: VecDeque<(u128, u32)>,
+    /// Every interval, numbered through three sweeps: the measured two and what is prefetched at the end.
+    stays: Vec<Stay>,
+    users: Vec<User>,
+    /// Nodes of this sweep that are done, the first that is not, and the marks passed.
+    done: Vec<bool>,
+    first_undone: u32,
+    marks_passed: usize,
+    committed: bool,
+    /// Sweeps ended.
+    sweep: u32,
+    now: u128,
+    /// When the measured sweep began.
+    begin: u128,
+    record: bool,
+    timeline: Timeline,
+    stalls: BTreeMap<(Station, Station), u128>,
+}
+
+impl<'a> Course<'a> {
+    fn new(facts: &'a Facts<'a>, rates: &'a Rates) -> Course<'a> {
+        let plan = facts.plan;
+        let capacities = [plan.window_bytes].into_iter().chain(plan.devices.iter().map(|share| share.window_bytes));
+        Course {
+            facts,
+            rates,
+            lines: Lines::new(rates, &facts.devices),
+            windows: capacities.map(Ring::new).collect(),
+            next: vec![0; facts.windows.len()],
+            staging: Ring::new(plan.staging_bytes),
+            held: VecDeque::new(),
+            arriving: VecDeque::new(),
+            stays: vec![Stay::default(); 3 * plan.intervals.len()],
+            users: vec![User::default(); facts.users.len()],
+            done: Vec::new(),
+            first_undone: 0,
+            marks_passed: 0,
+            committed: false,
+            sweep: 0,
+            now: 0,
+            begin: 0,
+            record: false,
+            timeline: Timeline::default(),
+            stalls: BTreeMap::new(),
+        }
+    }
+
+    /// What happens from now on is measured.
+    fn measure(&mut self, record: bool) {
+        self.begin = self.now;
+        self.record = record;
+        self.stalls.clear();
+        self.lines.reset_busy();
+        self.users.iter_mut().for_each(|user| user.busy_ns = 0);
+        if record {
+            let none = Span { begin_ns: 0, end_ns: 0 };
+            self.timeline.nodes = vec![none; self.facts.plan.schedule.nodes.len()];
+        }
+    }
+
+    fn simulated(self) -> Simulated {
+        let users = self.facts.users.iter().copied().zip(self.users.iter().map(|user| user.busy_ns));
+        let busy = users.chain(self.lines.busy()).filter(|&(_, ns)| ns > 0);
+        let mut busy: Vec<_> = busy.collect();
+        busy.sort_unstable();
+        Simulated {
+            ns: self.now - self.begin,
+            host_peak_bytes: self.windows[0].peak() + self.staging.peak(),
+            device_peak_bytes: self.windows[1..].iter().map(Ring::peak).collect(),
+            busy,
+            stalls: self.stalls.into_iter().collect(),
+            timeline: self.timeline,
+        }
+    }
+
+    /// Moves time to the next event. False if nothing will ever happen.
+    fn step(&mut self) -> bool {
+        let is_host = |user: usize| self.facts.users[user] == Station::HostCompute;
+        let works = (0..self.users.len()).any(|user| is_host(user) && self.users[user].work > 0);
+        let speed = self.lines.set_pace(works);
+        let speed_of = |user: usize| u128::from(if is_host(user) { speed } else { FULL });
+        let works = (0..self.users.len()).filter(|&user| self.users[user].work > 0);
+        let events = works
+            .map(|user| self.now + self.users[user].work.div_ceil(speed_of(user)))
+            .chain(self.lines.next_end(self.now))
+            .chain(self.arriving.front().map(|&(time, _)| time));
+        let Some(time) = events.min() else { return false };
+        let passed = time - self.now;
+        let speeds: [u128; 2] = [u128::from(speed), u128::from(FULL)];
+        self.note_stalls(passed);
+        self.lines.pass(self.now, passed);
+        for (user, station) in self.users.iter_mut().zip(&self.facts.users) {
+            let speed = speeds[usize::from(*station != Station::HostCompute)];
+            user.busy_ns += if user.work > 0 { passed } else { 0 };
+            user.work = user.work.saturating_sub(passed * speed);
+        }
+        self.now = time;
+        self.complete();
+        true
+    }
+
+    /// Takes note of everything that has ended by now.
+    fn complete(&mut self) {
+        for line in 0..self.lines.len() {
+            if let Some(ended) = self.lines.take_ended(line, self.now) {
+                self.record(&ended);
+                self.ended(ended);
+            }
+            if line > 0 {
+                continue;
+            }
+            while let Some(&(_, number)) = self.arriving.front().filter(|&&(time, _)| time <= self.now) {
+                self.arriving.pop_front();
+                self.landed(number);
+            }
+        }
+    }
+
+    fn record(&mut self, ended: &lines::Ended) {
+        if !self.record {
+            return;
+        }
+        let interval = match ended.job {
+            Job::Fetch(number) | Job::Leave(number) => Some(number % self.facts.plan.intervals.len() as u32),
+            Job::Flush(_) => None,
+        };
+        self.timeline.transfers.push(super::outcome::Transfer {
+            station: ended.station,
+            interval,
+            bytes: ended.bytes,
+            begin_ns: ended.begin as i64 - self.begin as i64,
+            end_ns: (self.now - self.begin) as u64,
+        });
+    }
+}
