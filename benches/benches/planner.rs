@@ -4,9 +4,7 @@
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use mt_engine::plan::{Budget, Residency, Shape, plan};
-use mt_engine::{
-    DeviceId, Kind, LinkRates, Mode, Profile, RegionId, RegionSpec, Resource, Run, Schedule, Tier,
-};
+use mt_engine::{DeviceId, Kind, LinkRates, Mode, Profile, RegionId, RegionSpec, Resource, Run, Schedule, Tier};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,8 +87,7 @@ fn device_step() -> Schedule {
         }
         for batch in 0..MICRO_BATCHES {
             let input = step.access_on(gpu, run(5, unit * MICRO_BATCHES + batch, 1), Mode::Read, Vec::new(), 0);
-            let output =
-                step.access_on(gpu, run(5, (unit + 1) * MICRO_BATCHES + batch, 1), Mode::Write, Vec::new(), 0);
+            let output = step.access_on(gpu, run(5, (unit + 1) * MICRO_BATCHES + batch, 1), Mode::Write, Vec::new(), 0);
             let used = if batch + 1 == MICRO_BATCHES { std::mem::take(&mut weights) } else { Vec::new() };
             step.work(compute, 2_000_000, [used, vec![input, output]].concat(), 0);
         }

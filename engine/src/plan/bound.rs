@@ -1,8 +1,8 @@
 //! The time that a sweep takes at least, over many sweeps: what each station has to do in all, the cores' time for
 //! computation and transfers, and phase by phase the largest of what the stations have to do.
 //!
-//! A phase ends at a commit mark, which is a cut for all users. Transfers into RAM and VRAM may run ahead of their phase
-//! and write-backs behind it, but no more bytes than the rings hold are on their way across either end.
+//! A phase ends at a commit mark, which is a cut for all users. Transfers into RAM and VRAM may run ahead of their
+//! phase and write-backs behind it, but no more bytes than the rings hold are on their way across either end.
 
 use super::rates::Rates;
 use super::simulate::Commit;

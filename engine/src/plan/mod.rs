@@ -3,12 +3,12 @@
 //!
 //! Terms. A run's *home* is where it lives for good: VRAM, RAM or disk. It is *placed* in VRAM or RAM if its home is
 //! there, in its own span. An access is one *interval*: in its run's span if it is in the tier of the home, else
-//! *streamed*, a stay in the window of its tier. The *window* is the part of the arena, or of a GPU's allocation, behind
-//! the placed spans; streamed intervals take spans of it in schedule order, as a ring, and give them back when they are
-//! released and written back. What an access on a device reads from disk passes through the arena's window on its way
-//! (a *transit*), unless it is *relayed* from an access in RAM that has the bytes; what goes from VRAM to disk passes
-//! through the *staging* ring. Placement is static and by bytes saved per byte held; never LRU, since a cyclic scan
-//! gives LRU nothing.
+//! *streamed*, a stay in the window of its tier. The *window* is the part of the arena, or of a GPU's allocation,
+//! behind the placed spans; streamed intervals take spans of it in schedule order, as a ring, and give them back when
+//! they are released and written back. What an access on a device reads from disk passes through the arena's window on
+//! its way (a *transit*), unless it is *relayed* from an access in RAM that has the bytes; what goes from VRAM to disk
+//! passes through the *staging* ring. Placement is static and by bytes saved per byte held; never LRU, since a cyclic
+//! scan gives LRU nothing.
 //!
 //! Stages: `validate` and `draft` check the schedule and list its uses; `place` decides what lives where; `queue` and
 //! `window` say how large the rings of the rest must be and how early each fetch may start; `intervals` writes it down;

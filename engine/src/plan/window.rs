@@ -1,14 +1,14 @@
 //! Windows: how large the rings must be so that they cannot deadlock, and how early each stay may begin.
 //!
 //! # What the executor does
-//! There is one ring in the arena and one in the VRAM of each device. The stays of a tier (see `queue`) that stream take
-//! spans of its ring of `W` bytes in schedule order. A span of `s` bytes at position `p` that would pass the end
-//! (`p + s > W`) begins at 0 instead, and the `W - p < s` bytes skipped count as taken with it. Stays leave in the order
-//! of the queue: an access once it is released and written back, a transit once its bytes are in VRAM, which the access
-//! waits for; an access in RAM that another on a device is relayed from not before that one has its bytes. A streamed
-//! stay gives its span back then. Placed ones stand in the same queue: they take no span, but one that is held keeps
-//! those behind it. Bytes that go from VRAM to disk are copied into a span of the staging ring and the span in VRAM is
-//! free; staging spans are taken in the order of releases and free when they are written.
+//! There is one ring in the arena and one in the VRAM of each device. The stays of a tier (see `queue`) that stream
+//! take spans of its ring of `W` bytes in schedule order. A span of `s` bytes at position `p` that would pass the end
+//! (`p + s > W`) begins at 0 instead, and the `W - p < s` bytes skipped count as taken with it. Stays leave in the
+//! order of the queue: an access once it is released and written back, a transit once its bytes are in VRAM, which the
+//! access waits for; an access in RAM that another on a device is relayed from not before that one has its bytes. A
+//! streamed stay gives its span back then. Placed ones stand in the same queue: they take no span, but one that is held
+//! keeps those behind it. Bytes that go from VRAM to disk are copied into a span of the staging ring and the span in
+//! VRAM is free; staging spans are taken in the order of releases and free when they are written.
 //!
 //! Users go through their nodes in order, and take accesses and give leases back there (see `crate::schedule`).
 //!
@@ -16,18 +16,18 @@
 //! Let n be the first node of the sweep that is not done. All that it comes after is in front of it and so is done, as
 //! are its user's earlier nodes, so its user is at n. Work ends by itself. So let n be an access, i.
 //!
-//! Transfers in flight end by themselves, and so does everything that only waits for transfers: write-backs to RAM or to
-//! a home in VRAM; staging, whose spans are taken one behind the other and wait for nobody but a link and the disk, and
-//! whose ring is twice its largest span (so, empty, it has room for any, wherever it begins).
+//! Transfers in flight end by themselves, and so does everything that only waits for transfers: write-backs to RAM or
+//! to a home in VRAM; staging, whose spans are taken one behind the other and wait for nobody but a link and the disk,
+//! and whose ring is twice its largest span (so, empty, it has room for any, wherever it begins).
 //!
 //! Take any ring that i needs, and let o be the oldest stay of its queue with a leaving node >= n. Everything before o
-//! has its leaving node behind it: it is released, or taken up by its access on the device, so that it leaves by itself;
-//! nothing before o is in the ring. If i has its span there, its bytes come: from disk, or from RAM, or from VRAM, as
-//! soon as the run is free for it, and the earlier uses of the run are released by then (`draft` refuses two live uses
-//! of a run) and written back by themselves. If i is relayed, that other access is in front of n, so it is done and its
-//! bytes are in RAM, and they stay until i has them. An access on a device that reads from disk needs two spans: one in
-//! the arena for its transit, and one in VRAM; neither ring waits for the other, since a transit before i in the
-//! queue belongs to an access that is done.
+//! has its leaving node behind it: it is released, or taken up by its access on the device, so that it leaves by
+//! itself; nothing before o is in the ring. If i has its span there, its bytes come: from disk, or from RAM, or from
+//! VRAM, as soon as the run is free for it, and the earlier uses of the run are released by then (`draft` refuses two
+//! live uses of a run) and written back by themselves. If i is relayed, that other access is in front of n, so it is
+//! done and its bytes are in RAM, and they stay until i has them. An access on a device that reads from disk needs two
+//! spans: one in the arena for its transit, and one in VRAM; neither ring waits for the other, since a transit before i
+//! in the queue belongs to an access that is done.
 //!
 //! If i has no span, spans are taken in order, so the ring holds streamed stays of o..i-1 at most, and we show that
 //! those of o..=i fit. Let S be the sum of their sizes and L the largest size that streams; the needed window has

@@ -2,8 +2,8 @@
 //!
 //! Of all bases the one wins that saves most when the rest of the arena is filled by gain. The bases do not depend on
 //! budgets, nor on what lives in VRAM (those runs are taken out of each), and for one base the saving never falls when
-//! the arena grows or a run leaves for VRAM: filling by gain with skipping is monotone, since at the first run where two
-//! arenas differ, the larger one takes a run that outweighs all that the smaller one can put in its place. So more
+//! the arena grows or a run leaves for VRAM: filling by gain with skipping is monotone, since at the first run where
+//! two arenas differ, the larger one takes a run that outweighs all that the smaller one can put in its place. So more
 //! memory never means more traffic. A refusal names the smallest arena that some base accepts.
 
 use super::super::draft::Draft;

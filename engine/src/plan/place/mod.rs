@@ -7,8 +7,8 @@
 //! host's update would cross the link both ways, which is what two reads from RAM cost.
 //!
 //! Three properties hold by construction, and tests rely on them. More RAM never means more traffic (see `host`). More
-//! VRAM never does: what VRAM holds only grows with it, and a run that moves there leaves to the others what it took
-//! of RAM. (Traffic is compared by the disk, and where that is the same by the links.) And a refusal names a budget that
+//! VRAM never does: what VRAM holds only grows with it, and a run that moves there leaves to the others what it took of
+//! RAM. (Traffic is compared by the disk, and where that is the same by the links.) And a refusal names a budget that
 //! is accepted.
 
 mod base;

@@ -1,11 +1,11 @@
-//! A profile as whole numbers, so that a prediction is the same on every machine: rates of the disk link, and the pace of
-//! this link and of the host's computation while they share the cores; and the links of devices (`lanes`), which take
-//! no core time.
+//! A profile as whole numbers, so that a prediction is the same on every machine: rates of the disk link, and the pace
+//! of this link and of the host's computation while they share the cores; and the links of devices (`lanes`), which
+//! take no core time.
 //!
-//! Sharing: a byte over the disk link costs core time (checksum, system calls, interrupts). Transfers use the cores that the
-//! computation leaves free, and beyond those take from it; but they run on two threads, so they get no more than two
-//! threads' share of the machine while it computes, and two cores while it waits. What they would need beyond that
-//! slows the link.
+//! Sharing: a byte over the disk link costs core time (checksum, system calls, interrupts). Transfers use the cores
+//! that the computation leaves free, and beyond those take from it; but they run on two threads, so they get no more
+//! than two threads' share of the machine while it computes, and two cores while it waits. What they would need beyond
+//! that slows the link.
 
 mod lanes;
 

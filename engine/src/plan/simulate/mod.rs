@@ -4,8 +4,8 @@
 //! throughout, so that the prediction is the same on every machine.
 //!
 //! What it leaves out: volumes of different speed, queue depth, what devices take from each other's links and from the
-//! bandwidth of RAM. Transfers of one way are served in the order in which they become possible; the latency of the disk
-//! delays a completion without occupying the link, that of a link occupies it.
+//! bandwidth of RAM. Transfers of one way are served in the order in which they become possible; the latency of the
+//! disk delays a completion without occupying the link, that of a link occupies it.
 //!
 //! `facts` is what it looks up in the plan, `lines` moves bytes, `ring` is a window, `stays` says what happens to an
 //! interval, `users` who goes on when, `stalls` what somebody who cannot go on waits for.

@@ -38,7 +38,7 @@ impl Course<'_> {
         self.pass_marks();
         self.reserve();
         loop {
-            while (0..self.users.len()).fold(false, |moved, user| self.go_on(user) || moved) {}
+            while (0..self.users.len()).any(|user| self.go_on(user)) {}
             if self.first_undone as usize == nodes {
                 break;
             }

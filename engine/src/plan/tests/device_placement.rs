@@ -128,7 +128,8 @@ fn saved(plan: &Plan, runs: &[Candidate]) -> (u64, u64) {
 }
 
 /// Plans for every pair of budgets that matters and compares with brute force. `slack`: page transfers that a plan may
-/// lose in each memory.
+/// lose in each memory. In RAM that holds no window it may lose more, or be refused: runs that the GPU only writes need
+/// none, and brute force finds the homes of the others that leave none needed.
 fn compare(schedule: &Schedule, shape: &Shape<'_>, slack: impl Fn(&[Candidate]) -> u64) {
     let runs = candidates(schedule, shape);
     let on_gpu = schedule.nodes.iter().filter_map(|n| if let Node::Access(a) = n { Some(a) } else { None });
@@ -144,12 +145,12 @@ fn compare(schedule: &Schedule, shape: &Shape<'_>, slack: impl Fn(&[Candidate]) 
                 let saved = saved(&plan, &runs);
                 assert!(saved.0 <= best.0, "brute force missed a placement: {saved:?} of {best:?}, {runs:?}");
                 let lost = best.0 - saved.0;
-                assert!(lost <= 2 * slack, "{lost} lost over the disk, {ram} + {vram} pages: {runs:?}");
+                let is_tight = ram < 2 * smallest;
+                assert!(is_tight || lost <= 2 * slack, "{lost} lost over the disk, {ram} + {vram} pages: {runs:?}");
                 assert!(saved.1 + slack >= best.1, "{saved:?} of {best:?} in {ram} + {vram} pages: {runs:?}");
             }
             (None, None) => {}
-            // Brute force may know a way around windows: a larger run in VRAM makes them smaller, and of runs that the
-            // GPU reads and writes the written ones need none in RAM. The planner fills VRAM by gain or by size.
+            // Also a larger run in VRAM may make the windows smaller. The planner fills VRAM by gain or by size.
             (None, Some(_)) if slack > 0 || ram < 2 * smallest => {}
             (found, best) => {
                 panic!("{ram} + {vram} pages: {:?}, brute force {best:?}, {runs:?}", found.map(|f| f.0.exit))
@@ -158,13 +159,23 @@ fn compare(schedule: &Schedule, shape: &Shape<'_>, slack: impl Fn(&[Candidate]) 
     }
 }
 
+/// Of runs of one size nothing is lost; with runs among them that need no window in RAM, at most what that window
+/// holds.
 #[test]
 fn runs_of_one_size_are_placed_optimally_over_three_tiers() {
     let (mut numbers, regions) = (Numbers(60), three_regions());
+    let mut exact = 0;
     for _ in 0..120 {
         let schedule = few_runs(&mut numbers, true);
-        compare(&schedule, &Shape { sweeps_per_commit: numbers.below(4) as u32, ..shape(&regions) }, |_| 0);
+        let shape = Shape { sweeps_per_commit: numbers.below(4) as u32, ..shape(&regions) };
+        let needs_window = |run: &Candidate| run.on_host || run.reads_on_gpu;
+        exact += u32::from(candidates(&schedule, &shape).iter().all(needs_window));
+        compare(&schedule, &shape, |runs| match runs.iter().all(needs_window) {
+            true => 0,
+            false => runs.iter().map(|run| run.disk).max().unwrap_or(0),
+        });
     }
+    assert!(exact > 60, "only {exact} compared exactly");
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn a_transfer_before_its_time_is_caught() {
         for Window { tier, stays, .. } in windows(&plan) {
             for stay in stays.iter().filter(|stay| stay.streams && stay.at > 0) {
                 let before = stays.iter().map(|other| other.interval).filter(|&other| other < stay.at as usize);
-                let earlier = before.last().unwrap_or(0) as u32;
+                let earlier = before.max().unwrap_or(0) as u32;
                 let mut wrong = plan.clone();
                 let interval = &mut wrong.intervals[stay.interval];
                 *(if tier == Tier::Host { &mut interval.fetch_at } else { &mut interval.upload_at }) = earlier;

@@ -174,7 +174,8 @@ pub fn step_regions(size: Step) -> Vec<RegionSpec> {
 }
 
 /// A step in two directions. Forward, each unit's chunks are updated, on either side, and the GPU computes with the
-/// plane `hi`, relayed where the host has just changed it. The mark. Backward, it reads `hi` again and writes gradients.
+/// plane `hi`, relayed where the host has just changed it. The mark. Backward, it reads `hi` again and writes
+/// gradients.
 pub fn step(size: Step) -> Schedule {
     let mut schedule = Schedule { cyclic: true, ..Schedule::default() };
     let (gpu, compute) = (Tier::Device(GPU), Resource::Compute(GPU));
