@@ -146,7 +146,7 @@ pub struct Side {
 }
 
 /// What a step has room for.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Room {
     /// Bytes of RAM that nothing else takes.
     pub ram_bytes: u64,
@@ -201,7 +201,7 @@ impl Room {
 pub fn candidates(it: &Description<'_>, room: &Room) -> Vec<Kept> {
     let items = items(it);
     let again: u64 = items.iter().map(|choices| choices[0].ns).sum();
-    let mut room = *room;
+    let mut room = room.clone();
     room.backward.compute_s -= again as f64 * 1e-9;
     let in_ram = Room { link: None, ..room };
     let front = Front::new(&items);

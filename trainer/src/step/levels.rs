@@ -57,7 +57,7 @@ impl Inputs<'_> {
         // What streams would take any byte that is left, and would stream more for any byte that is taken.
         let ram_bytes = if streams { 0 } else { options.budget_bytes.map_or(u64::MAX, |bytes| bytes - taken) };
         let [forward, backward] = sides(nothing);
-        Room { ram_bytes, forward, backward, link: options.has_disk.then_some(options.rates.engine) }
+        Room { ram_bytes, forward, backward, link: options.has_disk.then(|| options.rates.engine.clone()) }
     }
 }
 

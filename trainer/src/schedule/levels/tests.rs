@@ -114,11 +114,11 @@ fn more_ram_and_a_faster_link_are_never_slower() {
         for seconds in [Room::seconds, Room::seconds_together] {
             let mut last = best(&room, seconds);
             for ram_bytes in room.ram_bytes + 1..room.ram_bytes + 50 {
-                let found = best(&Room { ram_bytes, ..room }, seconds);
+                let found = best(&Room { ram_bytes, ..room.clone() }, seconds);
                 assert!(found <= last, "{ram_bytes}: {found} after {last}");
                 last = found;
             }
-            let faster = room.link.map(|link| Profile {
+            let faster = room.link.clone().map(|link| Profile {
                 disk_read_bytes_per_s: 2.0 * link.disk_read_bytes_per_s,
                 disk_write_bytes_per_s: 2.0 * link.disk_write_bytes_per_s,
                 disk_mixed_bytes_per_s: 2.0 * link.disk_mixed_bytes_per_s,
@@ -144,8 +144,8 @@ fn what_the_link_moves_for_nothing_is_kept_and_what_it_waits_for_is_not() {
     let busy = Side { compute_s: 100e-9, read_bytes: 60, write_bytes: 40 };
     let kept = |room: Room| front.best(|sum| room.seconds(sum)).unwrap().into_iter().sum::<usize>();
     let room = Room { ram_bytes: 0, forward: idle, backward: idle, link: Some(link) };
-    assert_eq!(kept(room), 2);
-    assert_eq!(kept(Room { forward: busy, ..room }), 0, "10 ns of writing for 8 ns of computation");
-    assert_eq!(kept(Room { forward: busy, ram_bytes: 10, ..room }), 1);
+    assert_eq!(kept(room.clone()), 2);
+    assert_eq!(kept(Room { forward: busy, ..room.clone() }), 0, "10 ns of writing for 8 ns of computation");
+    assert_eq!(kept(Room { forward: busy, ram_bytes: 10, ..room.clone() }), 1);
     assert_eq!(kept(Room { link: None, ram_bytes: 19, ..room }), 1);
 }
