@@ -100,8 +100,7 @@ pub fn plan(
         spilled,
         exit,
     };
-    let host_bytes = plan.placed_bytes + plan.window_bytes + plan.staging_bytes + plan.host_work_bytes;
-    assert!(host_bytes <= budget.host_bytes, "a plan exceeds its budget of RAM");
+    assert!(plan.arena_bytes() + plan.host_work_bytes <= budget.host_bytes, "a plan exceeds its budget of RAM");
     for share in &plan.devices {
         let bytes = share.placed_bytes + share.window_bytes + share.work_bytes;
         assert!(bytes <= budget.device(share.device), "a plan exceeds its budget of VRAM");

@@ -240,3 +240,10 @@ pub struct Plan {
     /// What is resident when the sweep ends: entry of the next plan.
     pub exit: Residency,
 }
+
+impl Plan {
+    /// Bytes of the arena that it needs.
+    pub fn arena_bytes(&self) -> u64 {
+        self.placed_bytes + self.window_bytes + self.staging_bytes
+    }
+}

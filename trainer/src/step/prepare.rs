@@ -329,10 +329,7 @@ fn planned(
     let update = update.map(|program| plan(program, false, &entry)).transpose()?;
     // The engine wants room for its largest page, whatever the plans need.
     let page = regions.iter().map(|region| u64::from(region.page_bytes)).max().unwrap_or(0);
-    let arena = [Some(&steady), update.as_ref().map(|(plan, _)| plan)]
-        .into_iter()
-        .flatten()
-        .map(|p| p.placed_bytes + p.window_bytes);
+    let arena = [Some(&steady), update.as_ref().map(|(plan, _)| plan)].into_iter().flatten().map(Plan::arena_bytes);
     let arena_bytes = arena.max().unwrap_or(0).max(page) + records;
     if arena_bytes + workspace_bytes > budget_bytes {
         return Err(does_not_fit(arena_bytes + workspace_bytes, budget_bytes));

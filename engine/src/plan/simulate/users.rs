@@ -145,6 +145,10 @@ impl Course<'_> {
             let interval = self.facts.released_at(node)[at];
             self.release(self.sweep * self.facts.plan.intervals.len() as u32 + interval);
         }
+        if self.users.len() > 1 {
+            // What is relayed may have waited for this node.
+            self.reserve();
+        }
         self.pass_marks();
     }
 

@@ -281,7 +281,13 @@ fn check_interval(
         || leaving.is_some_and(|leaving| leaving.0 < release.end_ns)
         || read.zip(up).is_some_and(|(read, up)| on_device && read.1 > up.0)
         || down.zip(write).is_some_and(|(down, write)| on_device && down.1 > write.0);
-    let source = interval.relay.map(|source| timeline.nodes[plan.intervals[source as usize].node as usize].end_ns);
+    let source = interval.relay.map(|source| {
+        let source = &plan.intervals[source as usize];
+        let given_back = Some(source.release).filter(|&release| release < interval.node);
+        let after = plan.schedule.after[interval.node as usize].iter().copied();
+        let ends = after.chain([source.node]).chain(given_back).map(|node| timeline.nodes[node as usize].end_ns);
+        ends.max().unwrap_or(0)
+    });
     let before = plan.intervals[..index].iter().rposition(|earlier| earlier.run == interval.run);
     let is_stale = match (source, before) {
         (Some(source), _) => coming.is_some_and(|coming| coming.0 < source),

@@ -236,6 +236,24 @@ fn relayed_reads_cost_the_disk_nothing() {
     assert_eq!(plan.intervals.iter().filter(|interval| interval.relay.is_some()).count(), 8);
 }
 
+/// The host's update moves 2 bytes a byte and what is relayed from it none, so 3 reads of another run outweigh it.
+#[test]
+fn relayed_reads_save_nothing() {
+    let (regions, mut schedule) = (three_regions(), Schedule { cyclic: true, ..Schedule::default() });
+    let (relayed, other) = (run(1, 0, 2), run(2, 0, 2));
+    let state = schedule.access(relayed, Mode::Update, 0);
+    schedule.access_on(Tier::Device(GPU), relayed, Mode::Read, vec![state], 0);
+    for _ in 0..3 {
+        schedule.access(other, Mode::Read, 0);
+    }
+    for first in [4, 8, 12] {
+        schedule.access(run(2, first, 2), Mode::Read, 0);
+    }
+    // Staging and window take 4 pages each.
+    let (plan, _) = planned(&schedule, &shape(&regions), 4 + 4 + 2, 8).unwrap();
+    assert_eq!(plan.exit.placed.iter().map(|placed| placed.run).collect::<Vec<_>>(), [other]);
+}
+
 /// With room for everything the plan is plain work in VRAM: nothing crosses any link, a commit apart.
 #[test]
 fn with_vram_enough_nothing_moves() {

@@ -150,6 +150,15 @@ fn both_ways_of_a_link_are_slower_at_once() {
 }
 
 #[test]
+fn one_way_of_a_link_is_as_fast_as_it_is_alone() {
+    let regions = kept();
+    let slow = LinkRates { upload_both_bytes_per_s: 1.0, download_both_bytes_per_s: 1.0, ..profile().links[0] };
+    let profile = Profile { links: vec![slow], ..profile() };
+    let prediction = predicted(eight(Mode::Read, 0, true), &shape(&regions), (30, 6), &profile, &in_ram()).1;
+    assert_eq!(ns(prediction.seconds), 8_000);
+}
+
+#[test]
 fn a_transfer_keeps_its_link_for_longer_than_its_bytes() {
     let regions = kept();
     let slow = Profile { links: vec![LinkRates { latency_s: 1e-6, ..profile().links[0] }], ..profile() };
@@ -206,6 +215,20 @@ fn a_relay_takes_the_bytes_from_ram() {
     assert_eq!(moved, [(read, 0, 2_000), (write, 5_000, 7_000), (up, 5_000, 7_000)]);
     assert_eq!(ns(prediction.seconds), 7_500);
     assert_eq!(prediction.disk.read_bytes, 2 * 4096);
+}
+
+/// The access that is relayed comes after the one in RAM, not after the work that changes it: the lease given back in
+/// between is waited for all the same.
+#[test]
+fn a_relay_waits_for_a_lease_that_ends_before_it() {
+    let (regions, mut schedule) = (kept(), Schedule::default());
+    let state = schedule.access(run(0, 0, 2), Mode::Update, 0);
+    schedule.work(Resource::HostCompute, 3_000, vec![state], 0);
+    let read = schedule.access_on(VRAM, run(0, 0, 2), Mode::Read, vec![state], 0);
+    schedule.work(COMPUTE, 500, vec![read], 0);
+    let (_, prediction, timeline) = predicted(schedule, &shape(&regions), (20, 20), &profile(), &streaming());
+    let upload = timeline.transfers.iter().find(|transfer| transfer.station == Station::Upload(GPU)).unwrap();
+    assert_eq!((upload.begin_ns, ns(prediction.seconds)), (5_000, 7_500));
 }
 
 /// While the host's lease goes on, the GPU may read already.

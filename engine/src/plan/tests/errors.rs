@@ -220,6 +220,14 @@ fn a_run_is_live_twice_only_in_a_relay() {
     assert_eq!(attempt(Tier::Host, vram, Mode::Update, true), twice);
     assert_eq!(attempt(vram, Tier::Host, Mode::Read, true), twice);
     assert_eq!(attempt(Tier::Host, Tier::Host, Mode::Read, true), twice);
+    // Behind the relay the first of the two may still be live.
+    let mut schedule = Schedule::default();
+    let a = schedule.access(run(0, 0, 4), Mode::Update, 0);
+    schedule.access_on(vram, run(0, 0, 4), Mode::Read, vec![a], 0);
+    schedule.access(run(0, 0, 4), Mode::Read, 0);
+    schedule.work(Resource::HostCompute, 1, vec![a], 0);
+    let error = plan_on_gpu(&schedule, &shape(&regions), &tiers::budget(99, 99), &tiers::profile()).unwrap_err();
+    assert_eq!(error, PlanError::LiveTwice { run: run(0, 0, 4), node: 2 });
 }
 
 /// What lives in the VRAM of one GPU is used there or in RAM.
