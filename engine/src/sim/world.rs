@@ -25,6 +25,9 @@ const PROCESSES_MAX: u64 = 5;
 /// Most images inspected at one power loss.
 const IMAGES_MAX: u64 = 4;
 
+/// Most events of a process that builds upon a commit that was never acknowledged, and then loses power.
+const FRAGILE_EVENTS_MAX: u64 = 128;
+
 /// Bytes that extents and page tables hold before they are written.
 const OLD_BYTE: u8 = 0xee;
 
@@ -155,13 +158,18 @@ impl World {
             let reach = 1 << (1 + self.streams.crash.below(5));
             1 + self.streams.crash.below(reach)
         });
-        let end = self.draw_end();
+        // What is built upon a commit that was never acknowledged stands on what may not be durable.
+        let is_fragile = self.oracle.begun.is_some() && self.streams.crash.below(2) == 0;
+        let end = match is_fragile {
+            true => End::AfterEvents(1 + self.streams.crash.below(FRAGILE_EVENTS_MAX)),
+            false => self.draw_end(),
+        };
         let (io, is_closed) = match self.start(disk, early.unwrap_or(u64::MAX), end)? {
             Left::Nothing => return Ok(None),
             Left::Early(disk) => return self.after_early_crash(disk).map(Some),
             Left::Ran { io, is_closed } => (io, is_closed),
         };
-        if self.streams.crash.thousandths(self.swarm.power_loss) {
+        if is_fragile || self.streams.crash.thousandths(self.swarm.power_loss) {
             return self.power_loss(&io).map(Some);
         }
         self.report.mark(if is_closed { Mark::Close } else { Mark::Kill });
