@@ -227,7 +227,8 @@ impl World {
         }
     }
 
-    /// Faults are over: everything that is asked for succeeds, except where damage is. What is left, if the store opens.
+    /// Faults are over: everything that is asked for succeeds, except where damage is. Gives what is left, if the store
+    /// opens.
     fn last_process(&mut self, mut disk: Disk) -> Result<Option<Disk>, Broken> {
         disk.heal_bad();
         let (superblock, table, disk) = match self.open(disk, u64::MAX)? {
@@ -252,8 +253,8 @@ impl World {
         self.power_loss(&io).map(Some)
     }
 
-    /// One of several volumes comes back from a backup. The store may open, at the lead's commit; its pages are those of
-    /// that commit, or told to be damaged.
+    /// One of several volumes comes back from a backup. The store may open, at the lead's commit; its pages are those
+    /// of that commit, or told to be damaged.
     fn older_volume(&mut self, disk: Disk) -> Result<(), Broken> {
         let volumes = disk.volumes();
         let Some(Backup { saved, volumes: old }) = self.backup.take().filter(|_| volumes > 1) else {

@@ -4,8 +4,8 @@
 //! file makes, opens and removes.
 //!
 //! A creation that did not finish leaves files without a committed superblock: empty, with the mark of an unfinished
-//! creation, or with the superblock of one. It is no store yet, and a new creation may replace it. Anything else that is
-//! there is never replaced.
+//! creation, or with the superblock of one. It is no store yet, and a new creation may replace it. Anything else that
+//! is there is never replaced.
 
 use crate::config::{Config, DirectIo, RegionSpec};
 use crate::error::Error;
