@@ -1,5 +1,5 @@
 //! Time of `plan()` on the schedules of large steps: 98,304 accesses in RAM, with arenas from too small to large enough
-//! for everything, and 106,432 on both sides of a GPU's link. The planner is meant to take well under a second for all
+//! for everything, and 90,112 on both sides of a GPU's link. The planner is meant to take well under a second for all
 //! of them.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
