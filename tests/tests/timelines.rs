@@ -68,11 +68,11 @@ impl Trace {
             spans.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
             let mut open: Vec<f64> = Vec::new();
             for (begin, end) in spans {
-                // Nanoseconds in microseconds: sums are off by less than one.
-                while open.last().is_some_and(|last| *last <= begin + 1e-4) {
+                // Whole nanoseconds in microseconds: begin and length are each off by less than one.
+                while open.last().is_some_and(|last| *last <= begin + 2e-3) {
                     open.pop();
                 }
-                let nests = open.last().is_none_or(|last| end <= last + 1e-3);
+                let nests = open.last().is_none_or(|last| end <= last + 2e-3);
                 assert!(nests, "{} of {track:?} do not nest at {begin}", tracks[&track]);
                 open.push(end);
             }
