@@ -3,8 +3,8 @@
 //! What it is: small random stores on one volume or several, whose users sweep, ask for tickets beside that, commit,
 //! pass over, give up and die, over a disk that reorders, tears, shortens, fails, forgets and lies. After every crash
 //! and at the end what is there is compared with an oracle that knows each page's version. One 64-bit seed decides
-//! everything, through streams with names, so that a change to one kind of choice shifts no other; the same seed and the
-//! same code give the same trace.
+//! everything, through streams with names, so that a change to one kind of choice shifts no other; the same seed and
+//! the same code give the same trace.
 //!
 //! What it is not: a test of threads, of system calls or of time. The reactor, the backends and the files have tests of
 //! their own.

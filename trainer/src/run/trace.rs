@@ -149,6 +149,8 @@ impl Trace {
             out.track(PREDICTED, track, name)?;
         }
         let expected = trainer.expected();
+        // A predicted step begins with its measured one, or after the predicted one before it, which may be longer.
+        let mut free = 0;
         for mark in &self.marks {
             let at = mark.begin_ns.saturating_sub(base);
             let name = mark.step.map_or("last update and commit".to_owned(), |step| format!("step {step}"));
@@ -156,7 +158,9 @@ impl Trace {
             let Some(end) = expected.iter().map(|it| it.span.end_ns).max().filter(|_| mark.step.is_some()) else {
                 continue;
             };
-            out.slice(PREDICTED, STEPS, &name, (at, at + end), Map::new())?;
+            let at = at.max(free);
+            free = at + end;
+            out.slice(PREDICTED, STEPS, &name, (at, free), Map::new())?;
             for it in &expected {
                 let (name, track) = named(trainer, it.tag, it.run);
                 let span = (at + it.span.begin_ns, at + it.span.end_ns);
