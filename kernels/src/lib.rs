@@ -12,6 +12,7 @@ pub mod adamw;
 pub mod attention;
 pub mod cpu;
 pub mod cross_entropy;
+pub mod cuda;
 pub mod embedding;
 pub mod linear;
 mod math;

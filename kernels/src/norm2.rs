@@ -31,9 +31,14 @@ pub fn sum_squares(cpu: &Cpu, carry: f64, x: &[f32]) -> f64 {
                 }
             });
         });
-        total = sums.iter().fold(total, |total, leaf| total + leaf);
+        total = add_leaves(total, sums);
     }
     total
+}
+
+/// The sum so far with more leaves, in order.
+pub fn add_leaves(carry: f64, leaves: &[f64]) -> f64 {
+    leaves.iter().fold(carry, |total, leaf| total + leaf)
 }
 
 /// One leaf, of at most [`LEAF`] elements.

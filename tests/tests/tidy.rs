@@ -24,11 +24,16 @@ const WORDS: [(&str, &[&str]); 3] = [
 ];
 
 /// Files that may hold `unsafe`.
-const UNSAFE: [&str; 7] = [
+const UNSAFE: [&str; 12] = [
     "engine/src/arena.rs",
     "engine/src/io/uring.rs",
     "engine/src/lease.rs",
     "engine/tests/allocations.rs",
+    "kernels/src/cuda/blaslt.rs",
+    "kernels/src/cuda/buffer.rs",
+    "kernels/src/cuda/device.rs",
+    "kernels/src/cuda/library.rs",
+    "kernels/src/cuda/nvrtc.rs",
     "kernels/src/product.rs",
     "kernels/src/simd.rs",
     "tools/src/allocator.rs",
