@@ -116,11 +116,11 @@ fn reference(s: &Shape, qkv: &[f64], first: &[u32], dout: &[f64]) -> (Vec<f64>, 
     let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
     let (mut out, mut lses, mut dqkv) = (vec![0.0; dout.len()], Vec::new(), vec![0.0; qkv.len()]);
     let head = |part, t, head: usize| places(s, part, t).start + head * d;
-    for t in 0..s.tokens() {
+    for (t, begin) in first.iter().enumerate() {
         for h in 0..s.heads {
             let kv = h / (s.heads / s.kv_heads);
             let (at, q) = ((t * s.heads + h) * d, head(0, t, h));
-            let seen = t / s.seq * s.seq + first[t] as usize..=t;
+            let seen = t / s.seq * s.seq + *begin as usize..=t;
             let scores: Vec<(f64, f64)> = seen
                 .clone()
                 .map(|j| {
