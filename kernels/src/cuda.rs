@@ -1,6 +1,7 @@
 //! The same computation on an NVIDIA GPU: CUDA C++ sources in this binary, compiled at run time by NVRTC for the device
 //! that is found, and matrix products through cuBLASLt. Nothing of CUDA is needed to build or to start: libraries are
-//! looked for when a [`Gpu`] is opened, and what is missing is an [`Error`] that names what was found and what is needed.
+//! looked for when a [`Gpu`] is opened, and what is missing is an [`Error`] that names what was found and what is
+//! needed.
 //!
 //! What it is not: it moves nothing between host and device except what a [`Buffer`] is told to, and it owns no memory
 //! but its buffers and a workspace for each [`Queue`]. Kernels run on views of memory that the caller keeps valid.

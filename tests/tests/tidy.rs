@@ -221,7 +221,8 @@ fn broken_unsafe(file: &File) -> Vec<String> {
         if !UNSAFE.contains(&file.path.as_str()) {
             out.push(format!("{place}: `unsafe` in a file that is not on the list"));
         }
-        let declares = piece.text.contains("unsafe fn") || piece.text.contains("unsafe trait");
+        // A declaration, or the type of a foreign function.
+        let declares = ["unsafe fn", "unsafe trait", "unsafe extern"].iter().any(|d| piece.text.contains(d));
         if !declares && !documented(&lines, piece.line - 1) {
             out.push(format!("{place}: `unsafe` without a SAFETY comment"));
         }

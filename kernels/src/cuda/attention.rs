@@ -1,5 +1,5 @@
-//! Causal grouped-query attention in tiles, as [`crate::attention`], with an optional soft-cap and operands that may lie
-//! side by side in a token's row.
+//! Causal grouped-query attention in tiles, as [`crate::attention`], with an optional soft-cap and operands that may
+//! lie side by side in a token's row.
 //!
 //! Within a sequence `first` never falls: documents and sliding windows have it so. Where it does, results are wrong
 //! (never out of bounds).

@@ -4,8 +4,9 @@
 //! Everything here is column-major, as the library is: D [m,n] = op(A) op(B) (+ D). Row-major callers give their
 //! operands in reverse: see [`super::linear`].
 //!
-//! Invariant: a shape has one algorithm. It is asked of the library once, and kept; it does not depend on where operands
-//! lie except through their alignment (16 bytes, or less where a tensor begins so), nor on what else the device does.
+//! Invariant: a shape has one algorithm. It is asked of the library once, and kept; it does not depend on where
+//! operands lie except through their alignment (16 bytes, or less where a tensor begins so), nor on what else the
+//! device does.
 //! Sums over k are split between blocks only in the way that adds the parts in f32 in a fixed order.
 #![allow(unsafe_code)]
 

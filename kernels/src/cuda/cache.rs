@@ -34,7 +34,7 @@ impl Cache {
         (XxHash3_128::oneshot(cubin).to_le_bytes() == *hash).then(|| cubin.to_vec())
     }
 
-    /// Keeps a cubin if the folder can be written. Written under another name first: a reader sees all of it or nothing.
+    /// Keeps a cubin if the folder can be written. Written under another name first: a reader sees all of it or none.
     pub(super) fn put(&self, key: &str, cubin: &[u8]) {
         let Some(folder) = &self.folder else { return };
         let bytes = [&XxHash3_128::oneshot(cubin).to_le_bytes(), cubin].concat();

@@ -42,8 +42,8 @@ pub fn gather_piece<T: Real>(
     queue.launch(&KERNELS[GATHER + T::INDEX], grid, 0, &args)
 }
 
-/// Tokens by their ids: which ids there are, in order, and the tokens of each, in order. With it each row of the table's
-/// gradient is added to by one block.
+/// Tokens by their ids: which ids there are, in order, and the tokens of each, in order. With it each row of the
+/// table's gradient is added to by one block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     /// Distinct ids, ascending.

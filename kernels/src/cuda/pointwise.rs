@@ -62,8 +62,8 @@ pub fn widen(queue: &Queue, from: View<'_, u16>, to: ViewMut<'_, f32>) -> Result
     queue.launch(&KERNELS[WIDEN], grid, 0, &[&to.address(), &from.address(), &(from.len() as u64)])
 }
 
-/// Where gate and up [R,F] lie in one view, and their gradients in another: in rows `stride` elements apart. Side by side
-/// in rows of 2 F, or one after the other.
+/// Where gate and up [R,F] lie in one view, and their gradients in another: in rows `stride` elements apart. Side by
+/// side in rows of 2 F, or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateUp {
     /// R

@@ -25,8 +25,8 @@ pub fn join(queue: &Queue, hi: View<'_, u16>, lo: View<'_, i16>, w: ViewMut<'_, 
     queue.launch(&KERNELS[0], grid, 0, &[&hi.address(), &lo.address(), &w.address(), &(w.len() as u64)])
 }
 
-/// Inverse of `join`. `first_bad` (one element) becomes the least index of a weight that the planes cannot hold, if that
-/// is less than what stands there.
+/// Inverse of `join`. `first_bad` (one element) becomes the least index of a weight that the planes cannot hold, if
+/// that is less than what stands there.
 ///
 /// # Errors
 /// See [`join`].

@@ -63,8 +63,8 @@ impl Rig {
         self.case(what, want.len(), None, good, why);
     }
 
-    /// A case whose results are close to a reference: the greatest distance, relative to the element or to the root mean
-    /// square of all, whichever is larger.
+    /// A case whose results are close to a reference: the greatest distance, relative to the element or to the root
+    /// mean square of all, whichever is larger.
     pub fn close<T: Real + Bits>(&mut self, what: &str, got: &[T], want: &[f64], allowed: f64) {
         assert_eq!(got.len(), want.len(), "{what}");
         let rms = (want.iter().map(|x| x * x).sum::<f64>() / want.len().max(1) as f64).sqrt().max(1e-30);
