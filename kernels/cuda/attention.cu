@@ -246,23 +246,23 @@ __device__ __forceinline__ void backward_kv(Shape s, const T* q, const T* k, con
     store_tile(dv + token * s.kv_stride + kv_head * s.dim, held_v, 1.0f, at, s.seq, s.dim, s.kv_stride);
 }
 
-#define KERNELS(suffix, T)                                                                                             \
-    KERNEL(THREADS, 2)                                                                                                    \
-    attention_forward_##suffix(Shape s, const T* q, const T* k, const T* v, const u32* first, T* out, float* lse) {    \
-        forward(s, q, k, v, first, out, lse);                                                                          \
-    }                                                                                                                  \
-    KERNEL(THREADS, 2) attention_delta_##suffix(Shape s, u64 tokens, const T* out, const T* dout, float* to) {            \
-        delta(s, tokens, out, dout, to);                                                                               \
-    }                                                                                                                  \
-    KERNEL(THREADS, 2)                                                                                                    \
-    attention_backward_q_##suffix(Shape s, const T* q, const T* k, const T* v, const u32* first, const T* dout,        \
-                                  const float* lse, const float* delta, T* dq) {                                       \
-        backward_q(s, q, k, v, first, dout, lse, delta, dq);                                                           \
-    }                                                                                                                  \
-    KERNEL(THREADS, 2)                                                                                                    \
-    attention_backward_kv_##suffix(Shape s, const T* q, const T* k, const T* v, const u32* first, const T* dout,       \
-                                   const float* lse, const float* delta, T* dk, T* dv) {                               \
-        backward_kv(s, q, k, v, first, dout, lse, delta, dk, dv);                                                      \
+#define KERNELS(suffix, T)                                                                                            \
+    KERNEL(THREADS, 2)                                                                                                \
+    attention_forward_##suffix(Shape s, const T* q, const T* k, const T* v, const u32* first, T* out, float* lse) {   \
+        forward(s, q, k, v, first, out, lse);                                                                         \
+    }                                                                                                                 \
+    KERNEL(THREADS, 2) attention_delta_##suffix(Shape s, u64 tokens, const T* out, const T* dout, float* to) {        \
+        delta(s, tokens, out, dout, to);                                                                              \
+    }                                                                                                                 \
+    KERNEL(THREADS, 2)                                                                                                \
+    attention_backward_q_##suffix(Shape s, const T* q, const T* k, const T* v, const u32* first, const T* dout,       \
+                                  const float* lse, const float* delta, T* dq) {                                      \
+        backward_q(s, q, k, v, first, dout, lse, delta, dq);                                                          \
+    }                                                                                                                 \
+    KERNEL(THREADS, 2)                                                                                                \
+    attention_backward_kv_##suffix(Shape s, const T* q, const T* k, const T* v, const u32* first, const T* dout,      \
+                                   const float* lse, const float* delta, T* dk, T* dv) {                              \
+        backward_kv(s, q, k, v, first, dout, lse, delta, dk, dv);                                                     \
     }
 KERNELS(f32, float)
 KERNELS(bf16, bf16)

@@ -1,5 +1,5 @@
-// Sums over rows of a matrix, column by column, in two stages whose shape depends on the number of rows alone: blocks of
-// rows leave partial sums [blocks, columns], then each column adds its partial sums in a fixed order.
+// Sums over rows of a matrix, column by column, in two stages whose shape depends on the number of rows alone: blocks
+// of rows leave partial sums [blocks, columns], then each column adds its partial sums in a fixed order.
 #pragma once
 
 constexpr int COLUMN_LANES = 32;

@@ -1,5 +1,5 @@
-// Cross-entropy over vocabulary tiles with a running log-sum-exp: kernels/src/cross_entropy.rs. A block takes a row; each
-// thread keeps a running maximum and sum of its logits, then a tree over the threads.
+// Cross-entropy over vocabulary tiles with a running log-sum-exp: kernels/src/cross_entropy.rs. A block takes a row;
+// each thread keeps a running maximum and sum of its logits, then a tree over the threads.
 #include "common.cuh"
 
 constexpr int THREADS = 512;

@@ -100,8 +100,8 @@ __device__ __forceinline__ void swiglu_backward_pack(const T* dout, const T* gat
 }
 
 template <class T>
-__device__ __forceinline__ void swiglu_backward(const T* dout, const T* gate, const T* up, T* dgate, T* dup, u32 columns,
-                                                u32 stride) {
+__device__ __forceinline__ void swiglu_backward(const T* dout, const T* gate, const T* up, T* dgate, T* dup,
+                                                u32 columns, u32 stride) {
     constexpr int N = Wide<T>::N;
     Place<N> at(columns);
     if (at.column >= columns) return;

@@ -48,10 +48,10 @@ __device__ __forceinline__ void forward(const T* x, const T* w, float eps, T* y,
 }
 
 // y [R,C], rstd [R] of x [R,C], w [C]
-#define FORWARD(name, T, GROUP)                                                                                        \
-    KERNEL(THREADS)                                                                                                    \
-    name(const T* x, const T* w, float eps, T* y, float* rstd, u32 rows, u32 columns) {                                \
-        forward<T, GROUP>(x, w, eps, y, rstd, rows, columns);                                                          \
+#define FORWARD(name, T, GROUP)                                                                                       \
+    KERNEL(THREADS)                                                                                                   \
+    name(const T* x, const T* w, float eps, T* y, float* rstd, u32 rows, u32 columns) {                               \
+        forward<T, GROUP>(x, w, eps, y, rstd, rows, columns);                                                         \
     }
 FORWARD(rmsnorm_forward_narrow_f32, float, 32)
 FORWARD(rmsnorm_forward_narrow_bf16, bf16, 32)
@@ -120,11 +120,11 @@ __device__ __forceinline__ void backward(const T* dy, const T* x, const T* w, co
 }
 
 // dx [R,C] (added to or overwritten) and partial [blocks, C] of dw.
-#define BACKWARD(name, T, GROUP)                                                                                       \
-    KERNEL(THREADS)                                                                                                    \
-    name(const T* dy, const T* x, const T* w, const float* rstd, T* dx, int add, float* partial, u32 rows,             \
-         u32 columns) {                                                                                                \
-        backward<T, GROUP>(dy, x, w, rstd, dx, add, partial, rows, columns);                                           \
+#define BACKWARD(name, T, GROUP)                                                                                      \
+    KERNEL(THREADS)                                                                                                   \
+    name(const T* dy, const T* x, const T* w, const float* rstd, T* dx, int add, float* partial, u32 rows,            \
+         u32 columns) {                                                                                               \
+        backward<T, GROUP>(dy, x, w, rstd, dx, add, partial, rows, columns);                                          \
     }
 BACKWARD(rmsnorm_backward_narrow_f32, float, 32)
 BACKWARD(rmsnorm_backward_narrow_bf16, bf16, 32)

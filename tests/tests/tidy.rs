@@ -284,7 +284,7 @@ fn broken_source(file: &File) -> Vec<String> {
 
 fn is_source(path: &str) -> bool {
     let ending = Path::new(path).extension().and_then(|e| e.to_str());
-    matches!(ending, Some("rs" | "toml" | "py" | "sh")) || path.starts_with(".ci/")
+    matches!(ending, Some("rs" | "toml" | "py" | "sh" | "cu" | "cuh")) || path.starts_with(".ci/")
 }
 
 #[test]

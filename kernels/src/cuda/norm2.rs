@@ -12,8 +12,8 @@ pub(super) static KERNELS: [Kernel; 1] = [Kernel::new(&SOURCE, "norm2_leaves", 2
 /// Leaves of a block of 256 threads.
 const LEAVES: usize = 16;
 
-/// `leaves[i]` = sum of squares of leaf i of `x`, which begins at a leaf boundary of its tensor group. The sum of all is
-/// [`crate::norm2::add_leaves`].
+/// `leaves[i]` = sum of squares of leaf i of `x`, which begins at a leaf boundary of its tensor group. The sum of all
+/// is [`crate::norm2::add_leaves`].
 ///
 /// # Errors
 /// A call fails.
