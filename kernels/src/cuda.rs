@@ -36,6 +36,7 @@ pub mod rope;
 pub mod split;
 
 pub use buffer::{Buffer, Element, View, ViewMut};
+pub use cubin::parameter_sizes;
 pub use device::{Gpu, Queue};
 pub use error::Error;
 pub use library::Search;

@@ -2,7 +2,7 @@
 //! architecture's limits at the kernel's launch configuration. Needs NVRTC but no GPU: skipped, loudly, where there is
 //! none, unless MT_CUDA_PATH promises one.
 
-use mt_kernels::cuda::{Arch, Compiler, Error, KERNELS, Kernel, SOURCES, Search, Source};
+use mt_kernels::cuda::{Arch, Compiler, Error, KERNELS, Kernel, SOURCES, Search, Source, parameter_sizes};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -86,6 +86,11 @@ fn check(compiler: &Compiler, source: &Source, arch: Arch, shared_limit: u32) ->
                 out.extend(each.map(|what| place(format!("{}: {what}", kernel.name))));
             }
             None => out.push(place(format!("{}: not in the assembler's report", kernel.name))),
+        }
+        match parameter_sizes(&compiled.cubin, kernel) {
+            Ok(sizes) if !sizes.is_empty() => {}
+            Ok(_) => out.push(place(format!("{}: without parameters", kernel.name))),
+            Err(error) => out.push(place(error.to_string())),
         }
     }
     out.extend(found.keys().map(|name| place(format!("{name}: in no list of kernels"))));

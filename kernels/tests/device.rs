@@ -1,5 +1,6 @@
 //! Every kernel on a GPU against the CPU: exact ones bit for bit, others against a plain reference in f64, on random
 //! inputs, with outputs poisoned first and each result computed twice. Prints a table; ends with "N passed, N failed".
+//! What fails or panics is counted, and the rest is run, as long as the device takes work.
 //!
 //! A program of its own (no test harness), so that it can be built here and run on a machine with a GPU and without
 //! Rust: `device [PART ...]` runs the parts whose names are given, or all. Skipped, loudly, where there is no device.
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 /// A part by its name.
-type Part = (&'static str, fn(&mut Rig) -> Result<(), Error>);
+type Part = (&'static str, fn(&mut Rig));
 
 const PARTS: [Part; 4] =
     [("state", state::run), ("rows", rows::run), ("products", products::run), ("attention", attention::run)];
@@ -55,7 +56,7 @@ fn run(asked: &[String]) -> Result<bool, Error> {
     for (name, part) in PARTS {
         if asked.is_empty() || asked.iter().any(|a| a == name) {
             let begin = Instant::now();
-            part(&mut rig)?;
+            part(&mut rig);
             println!("-- {name}: {:.1} s", begin.elapsed().as_secs_f64());
         }
     }

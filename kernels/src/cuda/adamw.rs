@@ -1,6 +1,6 @@
 //! Fused AdamW on split planes, with the bits of [`crate::adamw`].
 
-use super::device::blocks;
+use super::device::{Arg, args, blocks};
 use super::sources::{Kernel, Source, source};
 use super::{Error, Queue, View, ViewMut};
 use crate::adamw::Step;
@@ -12,6 +12,11 @@ pub(super) static KERNELS: [Kernel; 1] = [Kernel::new(&SOURCE, "adamw_update", T
 const THREADS: u32 = 256;
 /// Elements of a block.
 const BLOCK: usize = 4 * THREADS as usize;
+
+/// The kernel's Step.
+type Factors = [f32; 9];
+
+args!(Factors);
 
 /// One segment of equal-length views; `decay` chooses decay_factor or 1. `first_bad` (one element) becomes the least
 /// index whose new weight, m or v is not finite or not representable, if that is less than what stands there: set it to
@@ -38,7 +43,7 @@ pub fn update(
     assert!(hi.len() == n && lo.len() == n && m.len() == n && v.len() == n, "views of one length");
     assert_eq!(first_bad.len(), 1, "first_bad is one element");
     // In the order of the kernel's structure.
-    let step = [
+    let step: Factors = [
         step.grad_scale,
         step.beta1,
         step.one_minus_beta1,
@@ -50,6 +55,6 @@ pub fn update(
         if decay { step.decay_factor } else { 1.0 },
     ];
     let (grad, hi, lo, m, v) = (grad.address(), hi.address(), lo.address(), m.address(), v.address());
-    let args: [&dyn super::device::Arg; 8] = [&step, &grad, &hi, &lo, &m, &v, &(n as u64), &first_bad.address()];
+    let args: [&dyn Arg; 8] = [&step, &grad, &hi, &lo, &m, &v, &(n as u64), &first_bad.address()];
     queue.launch(&KERNELS[0], (blocks(n, BLOCK), 1, 1), 0, &args)
 }

@@ -4,7 +4,7 @@
 //! Within a sequence `first` never falls: documents and sliding windows have it so. Where it does, results are wrong
 //! (never out of bounds).
 
-use super::device::{Arg, blocks};
+use super::device::{Arg, args, blocks};
 use super::sources::{Kernel, Source, source};
 use super::{Error, Queue, Real, View, ViewMut};
 
@@ -90,6 +90,8 @@ struct Sizes {
     scale: f32,
     cap: f32,
 }
+
+args!(Sizes);
 
 impl Shape {
     /// T

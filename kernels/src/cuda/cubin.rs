@@ -3,32 +3,56 @@
 //!
 //! A launch compares them with its arguments, so that no kernel reads beyond what it is given.
 
-/// Attribute of a parameter, and the format of attributes whose size stands in the header.
-const PARAMETER: u8 = 0x17;
-const SIZED: u8 = 0x04;
+use super::error::Error;
+use super::sources::Kernel;
 
-/// Sizes in bytes of the parameters of kernel `name`, in order.
-pub(super) fn parameter_sizes(cubin: &[u8], name: &str) -> Result<Vec<usize>, String> {
-    let info = section(cubin, &format!(".nv.info.{name}")).ok_or_else(|| format!("no kernel {name}"))?;
-    let mut sizes = Vec::new();
-    let mut rest = info;
+/// Attributes of a kernel: one for each parameter, and the size of all parameters together.
+const PARAMETER: u8 = 0x17;
+const PARAMETERS: u8 = 0x19;
+/// Formats of attributes: the value follows, its size standing in the header; the value stands in the header.
+const SIZED: u8 = 0x04;
+const SHORT: u8 = 0x03;
+
+/// Sizes in bytes of a kernel's parameters, in order.
+///
+/// # Errors
+/// [`Error::Cubin`]: the kernel is not in it, or it is not written as NVRTC 12 and 13 write it.
+pub fn parameter_sizes(cubin: &[u8], kernel: &Kernel) -> Result<Vec<usize>, Error> {
+    let bad = |reason| Error::Cubin { source_name: kernel.source.to_string(), reason };
+    parameters(cubin, kernel.name).map_err(|why| bad(format!("{}: {why}", kernel.name)))
+}
+
+fn parameters(cubin: &[u8], name: &str) -> Result<Vec<usize>, &'static str> {
+    let (mut parameters, mut all) = (Vec::new(), None);
+    let mut rest = section(cubin, &format!(".nv.info.{name}")).ok_or("no such kernel")?;
     while let [format, attribute, low, high, tail @ ..] = rest {
-        // Attributes of other formats hold their value in the two bytes of the size.
-        let len = if *format == SIZED { usize::from(u16::from_le_bytes([*low, *high])) } else { 0 };
-        let (value, next) = tail.split_at_checked(len).ok_or_else(|| format!("attributes of {name} are cut off"))?;
-        if *format == SIZED && *attribute == PARAMETER {
-            // u32 index, u16 ordinal, u16 offset, u32 flags with the size in its upper 14 bits.
-            let ordinal = number(value, 4, 2).ok_or("a parameter without ordinal")?;
-            let size = number(value, 8, 4).ok_or("a parameter without size")? >> 18;
-            sizes.push((ordinal, size));
+        let short = u16::from_le_bytes([*low, *high]).into();
+        let (value, next) = tail.split_at_checked(if *format == SIZED { short } else { 0 }).ok_or("it is cut off")?;
+        match (*format, *attribute) {
+            (SIZED, PARAMETER) => {
+                // u32 index, u16 ordinal, u16 offset, u32 flags with the size in its upper 14 bits.
+                let field = |at, len| number(value, at, len).ok_or("a parameter is cut off");
+                parameters.push((field(4, 2)?, field(6, 2)?, field(8, 4)? >> 18));
+            }
+            (SHORT, PARAMETERS) => all = Some(short),
+            _ => {}
         }
         rest = next;
     }
-    sizes.sort_unstable();
-    if sizes.iter().enumerate().any(|(i, (ordinal, _))| i != *ordinal) {
-        return Err(format!("parameters of {name} are no sequence"));
+    parameters.sort_unstable();
+    // A parameter that was not found leaves a gap.
+    let mut end = 0;
+    for (i, (ordinal, offset, size)) in parameters.iter().enumerate() {
+        // Eight bytes are the largest alignment of our parameters.
+        if i != *ordinal || !(end..end + 8).contains(offset) {
+            return Err("its parameters are no sequence");
+        }
+        end = offset + size;
     }
-    Ok(sizes.into_iter().map(|(_, size)| size).collect())
+    if all != Some(end) {
+        return Err("its parameters do not have the size of all");
+    }
+    Ok(parameters.into_iter().map(|(_, _, size)| size).collect())
 }
 
 /// Content of the section `name` of a 64-bit little-endian ELF file.

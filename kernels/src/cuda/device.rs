@@ -136,7 +136,6 @@ impl Gpu {
     }
 
     fn load(&self, source: &'static Source) -> Result<(), Error> {
-        let bad = |reason: String| Error::Cubin { source_name: source.to_string(), reason };
         let image = self.inner.compiler.cubin(source, self.inner.arch)?;
         self.bind()?;
         let kernels = KERNELS.iter().flat_map(|k| k.iter()).filter(|k| std::ptr::eq(k.source, source));
@@ -144,7 +143,7 @@ impl Gpu {
         let module = driver("loading a cubin", unsafe { result::module::load_data(image.as_ptr().cast::<c_void>()) })?;
         let mut loaded = Vec::new();
         for kernel in kernels {
-            let parameter_sizes = cubin::parameter_sizes(&image, kernel.name).map_err(bad)?;
+            let parameter_sizes = cubin::parameter_sizes(&image, kernel)?;
             let name = CString::new(kernel.name).expect("names have no zero byte");
             // SAFETY: the module was just loaded and is never unloaded.
             let raw = driver("finding a kernel", unsafe { result::module::get_function(module, name) })?;
@@ -213,20 +212,39 @@ fn driver_version() -> Result<Version, Error> {
     if found < DRIVER { Err(Error::DriverTooOld { found, needed: DRIVER }) } else { Ok(found) }
 }
 
-/// An argument of a kernel, by value. View's addresses are passed as `u64`.
+/// A type of arguments, which are passed by value; addresses of views as `u64`.
+///
+/// Only such types have it, no reference: were it implemented for all types that can be copied, a `&dyn Arg` would be an
+/// argument too, and iterating over arguments would measure and pass the references instead of what they lead to.
 pub(super) trait Arg {
     fn size(&self) -> usize;
     fn place(&self) -> *mut c_void;
 }
 
-impl<T: Copy> Arg for T {
-    fn size(&self) -> usize {
-        size_of::<T>()
-    }
+/// Makes types into types of arguments.
+macro_rules! args {
+    ($($t:ty),+) => {
+        $(impl $crate::cuda::device::Arg for $t {
+            fn size(&self) -> usize {
+                size_of::<$t>()
+            }
 
-    fn place(&self) -> *mut c_void {
-        std::ptr::from_ref(self).cast_mut().cast()
-    }
+            fn place(&self) -> *mut std::ffi::c_void {
+                std::ptr::from_ref(self).cast_mut().cast()
+            }
+        })+
+    };
+}
+pub(super) use args;
+
+args!(u32, u64, i32, f32);
+
+fn sizes(args: &[&dyn Arg]) -> Vec<usize> {
+    args.iter().map(|arg| arg.size()).collect()
+}
+
+fn places(args: &[&dyn Arg]) -> Vec<*mut c_void> {
+    args.iter().map(|arg| arg.place()).collect()
 }
 
 /// A stream of a device with the workspace of its matrix products. Work on it runs in order.
@@ -296,10 +314,10 @@ impl Queue {
             return Ok(());
         }
         let function = self.gpu.function(kernel)?;
-        assert!(args.iter().map(|arg| arg.size()).eq(function.parameter_sizes.iter().copied()), "{}", kernel.name);
+        assert_eq!(sizes(args), function.parameter_sizes, "sizes of {}'s arguments and parameters", kernel.name);
         assert!(shared_bytes <= kernel.shared_bytes, "{}: {shared_bytes} bytes of shared memory", kernel.name);
         self.gpu.bind()?;
-        let mut places: Vec<*mut c_void> = args.iter().map(|arg| arg.place()).collect();
+        let mut places = places(args);
         let block = (kernel.threads, 1, 1);
         // SAFETY: the function is loaded in the current context, to which the stream belongs; there are as many
         // arguments as parameters and of their sizes, and the driver copies them before it returns; the memory that the
@@ -321,3 +339,6 @@ pub(super) fn blocks(n: usize, per_block: usize) -> u32 {
     assert!(blocks <= i32::MAX as usize, "{n} items are too many for one launch");
     blocks as u32
 }
+
+#[cfg(test)]
+mod tests;

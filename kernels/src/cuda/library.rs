@@ -75,6 +75,7 @@ impl Search {
             if !seen.insert(real) {
                 continue;
             }
+            open_parts(&path, stem);
             match Library::open(&path).and_then(&mut accept) {
                 Ok(found) => return Ok(found),
                 // A bare name that the system's loader does not know is no file that was found.
@@ -115,6 +116,17 @@ fn files(folder: &Path, stem: &str) -> Vec<PathBuf> {
     let begin = format!("{stem}.so.");
     let matching = |p: &PathBuf| name_of(p).starts_with(&begin);
     folders.iter().flat_map(|f| children(f).into_iter().filter(matching).rev()).collect()
+}
+
+/// Opens what a library at `path` opens itself when it works, which stands beside it: NVRTC 13.0 looks for
+/// libnvrtc-builtins only where the system's loader does, and in a Python environment finds it only if it is open.
+fn open_parts(path: &Path, stem: &str) {
+    let begin = format!("{stem}-builtins.so.");
+    let beside = path.parent().map(children).unwrap_or_default();
+    for part in beside.into_iter().filter(|p| name_of(p).starts_with(&begin)) {
+        // One that does not open is missed by the library, which says so.
+        let _ = Library::open(&part);
+    }
 }
 
 /// An open library. It stays open until the process ends, so what it holds may be called at any time.

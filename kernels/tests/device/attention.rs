@@ -14,7 +14,7 @@ enum Sees {
     Documents(usize),
 }
 
-pub fn run(rig: &mut Rig) -> Result<(), Error> {
+pub fn run(rig: &mut Rig) {
     let dims = [4, 20, 32, 64, 80, 96, 100, 128, 160, 256];
     for (i, dim) in dims.into_iter().enumerate() {
         let layout = [Layout::Beside, Layout::Apart][i % 2];
@@ -28,25 +28,25 @@ pub fn run(rig: &mut Rig) -> Result<(), Error> {
             scale: 1.0 / (dim as f32).sqrt(),
             cap: None,
         };
-        both(rig, shape, Sees::All)?;
+        both(rig, shape, Sees::All);
         if dim == 64 || dim == 128 {
-            both(rig, shape, Sees::Window(37))?;
-            both(rig, shape, Sees::Documents(29))?;
-            both(rig, Shape { cap: Some(1.5), ..shape }, Sees::Window(100))?;
-            both(rig, Shape { rows: 3, seq: 1, ..shape }, Sees::All)?;
-            both(rig, Shape { rows: 1, seq: 320, ..shape }, Sees::All)?;
+            both(rig, shape, Sees::Window(37));
+            both(rig, shape, Sees::Documents(29));
+            both(rig, Shape { cap: Some(1.5), ..shape }, Sees::Window(100));
+            both(rig, Shape { rows: 3, seq: 1, ..shape }, Sees::All);
+            both(rig, Shape { rows: 1, seq: 320, ..shape }, Sees::All);
         }
     }
     for dim in [64, 80, 96, 128, 256] {
-        speed::<u16>(rig, dim, 8, 1_024)?;
+        rig.attempt("speed of attention", |rig| speed::<u16>(rig, dim, 8, 1_024));
     }
-    speed::<u16>(rig, 128, 1, 8_192)?;
-    speed::<f32>(rig, 128, 2, 1_024)
+    rig.attempt("speed of attention", |rig| speed::<u16>(rig, 128, 1, 8_192));
+    rig.attempt("speed of attention", |rig| speed::<f32>(rig, 128, 2, 1_024));
 }
 
-fn both(rig: &mut Rig, shape: Shape, sees: Sees) -> Result<(), Error> {
-    check::<f32>(rig, shape, sees, 2e-5)?;
-    check::<u16>(rig, shape, sees, 1.5e-2)
+fn both(rig: &mut Rig, shape: Shape, sees: Sees) {
+    rig.attempt("attention", |rig| check::<f32>(rig, shape, sees, 2e-5));
+    rig.attempt("attention", |rig| check::<u16>(rig, shape, sees, 1.5e-2));
 }
 
 fn firsts(shape: &Shape, sees: Sees) -> Vec<u32> {

@@ -5,16 +5,16 @@ use mt_kernels::cuda::linear::{Precision, Size};
 use mt_kernels::cuda::{Error, linear};
 use mt_kernels::reference;
 
-pub fn run(rig: &mut Rig) -> Result<(), Error> {
+pub fn run(rig: &mut Rig) {
     for (tokens, inputs, outputs) in [(96, 160, 224), (33, 72, 20), (7, 50, 13), (512, 1024, 256)] {
         let size = Size { tokens, inputs, outputs };
-        products::<f32, f32>(rig, Precision::Fp32, size, 1e-5)?;
+        rig.attempt("product", |rig| products::<f32, f32>(rig, Precision::Fp32, size, 1e-5));
         // 10 bits of mantissa: 2^-11 an operand, which partly cancels in the sum.
-        products::<f32, f32>(rig, Precision::Tf32, size, 3e-3)?;
-        products::<u16, f32>(rig, Precision::Fp32, size, 1e-5)?;
-        products::<u16, u16>(rig, Precision::Fp32, size, u16::ROUNDING + 1e-5)?;
+        rig.attempt("product", |rig| products::<f32, f32>(rig, Precision::Tf32, size, 3e-3));
+        rig.attempt("product", |rig| products::<u16, f32>(rig, Precision::Fp32, size, 1e-5));
+        rig.attempt("product", |rig| products::<u16, u16>(rig, Precision::Fp32, size, u16::ROUNDING + 1e-5));
     }
-    speed(rig)
+    rig.attempt("speed of products", speed);
 }
 
 fn products<X: Value, Y: Value>(rig: &mut Rig, precision: Precision, size: Size, allowed: f64) -> Result<(), Error> {

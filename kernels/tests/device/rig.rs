@@ -3,6 +3,7 @@
 use cudarc::driver::sys::CUevent_flags;
 use mt_kernels::Cpu;
 use mt_kernels::cuda::{Buffer, Element, Error, Queue, Real};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Repeats of a timed launch, of which the median counts.
 const REPEATS: usize = 9;
@@ -51,6 +52,17 @@ impl Rig {
         let mut buffer = Buffer::new(self.queue.gpu(), len)?;
         buffer.fill(&self.queue, 0xFF)?;
         Ok(buffer)
+    }
+
+    /// Does `work`; what stops it is printed and counted as a failure of `what`.
+    pub fn attempt(&mut self, what: &str, work: impl FnOnce(&mut Rig) -> Result<(), Error>) {
+        // After a panic the rig has all cases that were done until then.
+        let why = match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it panicked, see above".to_owned(),
+        };
+        self.case(what, 0, None, false, || why);
     }
 
     /// A case whose results must have the same bits.

@@ -6,29 +6,29 @@ use mt_kernels::cuda::pointwise::GateUp;
 use mt_kernels::cuda::{Error, cross_entropy, embedding, linear, pointwise, rmsnorm, rope};
 use mt_kernels::reference;
 
-pub fn run(rig: &mut Rig) -> Result<(), Error> {
-    both::<f32>(rig)?;
-    both::<u16>(rig)?;
-    speed::<u16>(rig)
+pub fn run(rig: &mut Rig) {
+    both::<f32>(rig);
+    both::<u16>(rig);
+    rig.attempt("speed of the rows' kernels", speed::<u16>);
 }
 
-fn both<T: Value>(rig: &mut Rig) -> Result<(), Error> {
+fn both<T: Value>(rig: &mut Rig) {
     for (rows, columns) in [(130, 3584), (1000, 128), (37, 100), (3, 24_000), (70, 513)] {
-        norm::<T>(rig, rows, columns)?;
+        rig.attempt("rmsnorm", |rig| norm::<T>(rig, rows, columns));
     }
     for (tokens, heads, dim, stride) in [(200, 7, 128, 7 * 128), (50, 3, 64, 500), (33, 2, 20, 43)] {
-        rotary::<T>(rig, tokens, heads, dim, stride)?;
+        rig.attempt("rope", |rig| rotary::<T>(rig, tokens, heads, dim, stride));
     }
     let odd = GateUp { rows: 17, columns: 101, stride: 203, up: 102 };
     for layout in [GateUp::beside(40, 18_944), GateUp::apart(33, 1_000), odd] {
-        swiglu::<T>(rig, layout)?;
+        rig.attempt("swiglu", |rig| swiglu::<T>(rig, layout));
     }
-    add::<T>(rig)?;
-    table::<T>(rig, 500, 300, 128)?;
-    table::<T>(rig, 70, 64, 37)?;
-    loss::<T>(rig, 100, 5_003, &[2_048, 2_048, 907])?;
-    loss::<T>(rig, 33, 4_096, &[4_096])?;
-    bias::<T>(rig, 1_000, 130)
+    rig.attempt("add", add::<T>);
+    rig.attempt("embedding", |rig| table::<T>(rig, 500, 300, 128));
+    rig.attempt("embedding", |rig| table::<T>(rig, 70, 64, 37));
+    rig.attempt("cross-entropy", |rig| loss::<T>(rig, 100, 5_003, &[2_048, 2_048, 907]));
+    rig.attempt("cross-entropy", |rig| loss::<T>(rig, 33, 4_096, &[4_096]));
+    rig.attempt("bias", |rig| bias::<T>(rig, 1_000, 130));
 }
 
 fn norm<T: Value>(rig: &mut Rig, rows: usize, columns: usize) -> Result<(), Error> {

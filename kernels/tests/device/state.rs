@@ -5,15 +5,15 @@ use mt_kernels::adamw::Step;
 use mt_kernels::cuda::{Error, adamw, norm2, pointwise, split};
 use mt_kernels::norm2::LEAF;
 
-pub fn run(rig: &mut Rig) -> Result<(), Error> {
+pub fn run(rig: &mut Rig) {
     for (n, offset) in [(1 << 20, 0), (100_003, 0), (4_097, 1), (1, 3)] {
-        update(rig, n, offset)?;
+        rig.attempt("adamw", |rig| update(rig, n, offset));
     }
-    refused(rig)?;
-    planes(rig)?;
-    leaves(rig)?;
-    casts(rig)?;
-    speed(rig)
+    rig.attempt("adamw refusals", refused);
+    rig.attempt("planes", planes);
+    rig.attempt("norm2 leaves", leaves);
+    rig.attempt("casts", casts);
+    rig.attempt("speed of the state's kernels", speed);
 }
 
 /// Weights that the planes can hold, of all magnitudes.
