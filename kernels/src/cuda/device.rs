@@ -214,8 +214,8 @@ fn driver_version() -> Result<Version, Error> {
 
 /// A type of arguments, which are passed by value; addresses of views as `u64`.
 ///
-/// Only such types have it, no reference: were it implemented for all types that can be copied, a `&dyn Arg` would be an
-/// argument too, and iterating over arguments would measure and pass the references instead of what they lead to.
+/// Only such types have it, no reference: were it implemented for all types that can be copied, a `&dyn Arg` would be
+/// an argument too, and iterating over arguments would measure and pass the references, not what they lead to.
 pub(super) trait Arg {
     fn size(&self) -> usize;
     fn place(&self) -> *mut c_void;
