@@ -1,4 +1,4 @@
-//! Measures this machine in about two seconds: the drives of a run's stores, the kernels at a run's own shapes, and
+//! Measures this machine in a few seconds: the drives of a run's stores, the kernels at a run's own shapes, and
 //! what transfers take from the computation.
 //!
 //! It is an estimate for plans, not a benchmark. It needs up to 200 MiB of RAM: a run with a tight budget has it done
