@@ -89,8 +89,12 @@ impl Trace {
         self.slices.iter().filter(is_on).collect()
     }
 
-    fn bytes(&self, track: &str) -> u64 {
-        self.on(1, track).iter().filter_map(|slice| slice.pointer("/args/bytes")).map(|b| b.as_u64().expect("n")).sum()
+    fn bytes(&self, group: u64, track: &str) -> u64 {
+        self.on(group, track)
+            .iter()
+            .filter_map(|slice| slice.pointer("/args/bytes"))
+            .map(|b| b.as_u64().expect("n"))
+            .sum()
     }
 }
 
@@ -121,14 +125,21 @@ fn a_trace_of_all_steps_has_every_byte_and_both_sides() {
     assert!(read.iter().any(|slice| slice["name"] == "m of layer 1"), "{read:?}");
     assert!(read.iter().any(|slice| slice["args"]["for"].as_str().is_some_and(|name| name.starts_with("update"))));
 
+    // Four steps of the plan, with what they move.
+    let started: Value = serde_json::from_str(done.out.lines().next().expect("a first line")).expect("JSON");
+    for (key, track) in [("disk_read_bytes", "disk 0 reads"), ("disk_write_bytes", "disk 0 writes")] {
+        let said = number(&started, &format!("/predicted/{key}"));
+        assert!(said > 0 && trace.bytes(PREDICTED, track) == 4 * said, "{key}");
+    }
+
     // The counters, over the steps' lines and what comes after the last: in the history, in the summary, in the trace.
     let history = processes(&place, "r");
     assert_eq!((history.len(), &history[1]["ending"]), (2, &Value::from("done")));
     let summary: Value = serde_json::from_str(done.out.lines().last().expect("a last line")).expect("JSON");
     let sum = |key: &str| place.metrics("r").iter().map(|line| number(line, &format!("/{key}"))).sum::<u64>();
     for (key, in_trace) in [
-        ("disk_read_bytes", trace.bytes("disk 0 reads")),
-        ("disk_write_bytes", trace.bytes("disk 0 writes") + trace.bytes("disk 0 commits")),
+        ("disk_read_bytes", trace.bytes(MEASURED, "disk 0 reads")),
+        ("disk_write_bytes", trace.bytes(MEASURED, "disk 0 writes") + trace.bytes(MEASURED, "disk 0 commits")),
     ] {
         let all = sum(key) + number(&history[1], &format!("/last/{key}"));
         assert_eq!((all, in_trace), (number(&summary, &format!("/{key}")), all), "{key}");

@@ -24,7 +24,6 @@ mod trainer;
 mod watch;
 
 pub use crate::memory::micro_batch_auto;
-pub use labels::Expected;
 pub use phase::{Binding, PhaseTime};
 pub(crate) use prepare::smaller;
 pub use prepare::{Prepared, Residence, prepare};

@@ -1,8 +1,8 @@
 //! `--trace FILE`: some steps of a process as a timeline in the trace event format, which ui.perfetto.dev and
 //! chrome://tracing show. What was measured and what the plan expected stand below each other, step by step.
 //!
-//! Tracks, measured: steps; computation and updates, an instruction each, its waits included; waits; and for each disk
-//! what it reads, writes and commits, as many rows as went on at a time. Predicted: steps, computation, updates, waits.
+//! Tracks: steps; computation and updates, an instruction each, its waits included where they were measured; waits; and
+//! for each disk what it reads, writes and commits, as many rows as go on at a time; the plan knows all volumes as one.
 //! On every track slices follow each other, so that all of them nest.
 //!
 //! Memory is bounded: room for [`ROOM`] events, 72 bytes each, is taken before the run's RAM is divided, so that it
@@ -142,31 +142,42 @@ impl Trace {
 
     fn events(&self, out: &mut Out, trainer: &Trainer, events: Vec<Event>) -> std::io::Result<()> {
         let base = self.marks.first().map_or(0, |mark| mark.begin_ns);
-        out.group(MEASURED, "measured")?;
-        out.group(PREDICTED, "predicted by the plan")?;
-        for (track, name) in [(STEPS, "steps"), (COMPUTATION, "computation"), (UPDATES, "updates"), (WAITS, "waits")] {
-            out.track(MEASURED, track, name)?;
-            out.track(PREDICTED, track, name)?;
+        for (group, name) in [(MEASURED, "measured"), (PREDICTED, "predicted by the plan")] {
+            out.group(group, name)?;
+            for (track, name) in
+                [(STEPS, "steps"), (COMPUTATION, "computation"), (UPDATES, "updates"), (WAITS, "waits")]
+            {
+                out.track(group, track, name)?;
+            }
         }
+        for mark in &self.marks {
+            out.slice(MEASURED, STEPS, &mark.name(), (mark.begin_ns - base, mark.end_ns - base), Map::new())?;
+        }
+        let mut predicted = Vec::new();
         let expected = trainer.expected();
         // A predicted step begins with its measured one, or after the predicted one before it, which may be longer.
         let mut free = 0;
-        for mark in &self.marks {
-            let at = mark.begin_ns.saturating_sub(base);
-            let name = mark.step.map_or("last update and commit".to_owned(), |step| format!("step {step}"));
-            out.slice(MEASURED, STEPS, &name, (at, mark.end_ns - base), Map::new())?;
-            let Some(end) = expected.iter().map(|it| it.span.end_ns).max().filter(|_| mark.step.is_some()) else {
-                continue;
-            };
-            let at = at.max(free);
+        for mark in self.marks.iter().filter(|mark| mark.step.is_some()) {
+            let Some(end) = expected.iter().map(|it| it.end_ns).max() else { continue };
+            let at = (mark.begin_ns - base).max(free);
             free = at + end;
-            out.slice(PREDICTED, STEPS, &name, (at, free), Map::new())?;
-            for it in &expected {
-                let (name, track) = named(trainer, it.tag, it.run);
-                let span = (at + it.span.begin_ns, at + it.span.end_ns);
-                out.slice(PREDICTED, track, &name, span, Map::new())?;
-            }
+            out.slice(PREDICTED, STEPS, &mark.name(), (at, free), Map::new())?;
+            let moved = |it: &Event| Event { begin_ns: it.begin_ns + at, end_ns: it.end_ns + at, ..*it };
+            predicted.extend(expected.iter().map(moved));
         }
+        self.group(out, trainer, MEASURED, events, base)?;
+        self.group(out, trainer, PREDICTED, predicted, 0)
+    }
+
+    /// The events of a group, whose times count from `base`.
+    fn group(
+        &self,
+        out: &mut Out,
+        trainer: &Trainer,
+        group: u32,
+        events: Vec<Event>,
+        base: u64,
+    ) -> std::io::Result<()> {
         let mut of_disks: BTreeMap<(u16, &str), Vec<Event>> = BTreeMap::new();
         for event in events {
             let key = match event.doing {
@@ -175,7 +186,7 @@ impl Trace {
                 Doing::Recording | Doing::Syncing => "commits",
                 Doing::Waiting | Doing::Working => {
                     let (name, track) = named(trainer, event.tag.unwrap_or(u64::MAX), event.run);
-                    out.slice(MEASURED, track, &name, since(base, &event), about(trainer, &event))?;
+                    out.slice(group, track, &name, since(base, &event), about(trainer, &event))?;
                     continue;
                 }
             };
@@ -186,15 +197,21 @@ impl Trace {
             let rows = rows(events);
             for (row, events) in rows.iter().enumerate() {
                 let number = if rows.len() > 1 { format!(" {}", row + 1) } else { String::new() };
-                out.track(MEASURED, track, &format!("disk {volume} {what}{number}"))?;
+                out.track(group, track, &format!("disk {volume} {what}{number}"))?;
                 for event in events {
                     let name = moved(trainer, event);
-                    out.slice(MEASURED, track, &name, since(base, event), about(trainer, event))?;
+                    out.slice(group, track, &name, since(base, event), about(trainer, event))?;
                 }
                 track += 1;
             }
         }
         Ok(())
+    }
+}
+
+impl Mark {
+    fn name(&self) -> String {
+        self.step.map_or("last update and commit".to_owned(), |step| format!("step {step}"))
     }
 }
 
@@ -236,8 +253,10 @@ fn about(trainer: &Trainer, event: &Event) -> Map<String, Value> {
         let used_by = event.tag.and_then(|tag| trainer.instruction(tag));
         about.extend(used_by.map(|(name, _)| ("for".to_owned(), name.into())));
     }
-    if event.operations > 0 {
+    if event.bytes > 0 {
         about.insert("bytes".to_owned(), event.bytes.into());
+    }
+    if event.operations > 0 {
         about.insert("operations".to_owned(), event.operations.into());
     }
     about

@@ -4,19 +4,9 @@
 use super::Trainer;
 use crate::model::UnitKind;
 use crate::schedule::{LABEL_ONCE, Operation, Phase, Program};
-use mt_engine::plan::Span;
+use mt_engine::events::{Doing, Event};
+use mt_engine::plan::{Span, Station, Timeline, Transfer};
 use mt_engine::{Node, Run};
-
-/// What the plan expects, in nanoseconds from the beginning of a step.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Expected {
-    /// When.
-    pub span: Span,
-    /// The instruction's label.
-    pub tag: u64,
-    /// The pages that are waited for; None: the instruction computes.
-    pub run: Option<Run>,
-}
 
 impl Trainer {
     /// The instruction of a label, in words, and the phase that it belongs to. None for a label of another sweep.
@@ -41,18 +31,40 @@ impl Trainer {
         format!("{region} of {}", self.unit(unit))
     }
 
-    /// The course of a predicted step: every instruction that takes time, and every wait.
-    pub fn expected(&self) -> Vec<Expected> {
+    /// The course of a predicted step, in nanoseconds from its beginning: every instruction that takes time, every wait
+    /// for pages, and what the disk does. What began in the step before begins at 0.
+    pub fn expected(&self) -> Vec<Event> {
+        let Timeline { nodes: spans, transfers } = self.prepared.timeline();
         let nodes = &self.prepared.steady.schedule.nodes;
-        let expected = |(node, span): (&Node, Span)| {
-            let (tag, run) = match node {
-                Node::Access(access) => (access.tag, Some(access.run)),
-                Node::Work { tag, .. } => (*tag, None),
-                Node::Commit => return None,
-            };
-            (span.end_ns > span.begin_ns).then_some(Expected { span, tag, run })
+        let users = nodes.iter().zip(spans).filter_map(|(node, span)| expected_of_user(node, span));
+        users.chain(transfers.iter().filter_map(|transfer| self.expected_of_disk(transfer))).collect()
+    }
+
+    fn expected_of_disk(&self, transfer: &Transfer) -> Option<Event> {
+        let plan = &self.prepared.steady;
+        let interval = transfer.interval.map(|index| &plan.intervals[index as usize]);
+        let doing = match transfer.station {
+            Station::DiskRead => Doing::Reading,
+            Station::DiskWrite if interval.is_some() => Doing::Writing,
+            Station::DiskWrite => Doing::Recording,
+            _ => return None,
         };
-        nodes.iter().zip(self.prepared.timeline()).filter_map(expected).collect()
+        let tag = interval.and_then(|interval| match plan.schedule.nodes[interval.node as usize] {
+            Node::Access(access) => Some(access.tag),
+            _ => None,
+        });
+        let begin_ns = u64::try_from(transfer.begin_ns).unwrap_or(0);
+        let run = interval.map(|interval| interval.run);
+        Some(Event {
+            doing,
+            begin_ns,
+            end_ns: transfer.end_ns,
+            volume: 0,
+            run,
+            bytes: transfer.bytes,
+            operations: 0,
+            tag,
+        })
     }
 
     fn unit(&self, unit: usize) -> String {
@@ -89,4 +101,16 @@ impl Trainer {
             Operation::Commit => "commit mark".to_owned(),
         }
     }
+}
+
+/// What whoever computes does at a node, if it takes time.
+fn expected_of_user(node: &Node, span: Span) -> Option<Event> {
+    let (doing, tag, run) = match node {
+        Node::Access(access) => (Doing::Waiting, access.tag, Some(access.run)),
+        Node::Work { tag, .. } => (Doing::Working, *tag, None),
+        Node::Commit => return None,
+    };
+    let Span { begin_ns, end_ns } = span;
+    let event = Event { doing, begin_ns, end_ns, volume: 0, run, bytes: 0, operations: 0, tag: Some(tag) };
+    (end_ns > begin_ns).then_some(event)
 }

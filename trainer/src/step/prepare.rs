@@ -10,7 +10,7 @@ use crate::memory::workspace_bytes;
 use crate::model::{Manifest, ModelConfig};
 use crate::schedule::{Activations, Description, Kept, Program, Writer};
 use crate::settings::Recompute;
-use mt_engine::plan::{Interval, Place, Shape, Span, plan, timeline};
+use mt_engine::plan::{Interval, Place, Shape, Timeline, plan, timeline};
 use mt_engine::{
     Budget, Kind, Plan, PlanError, Prediction, RegionSpec, Residency, Run, Schedule, record_bytes, reserved_bytes,
 };
@@ -156,15 +156,15 @@ impl Prepared {
         (read, written)
     }
 
-    /// When each node of a step's schedule begins and ends, predicted.
-    pub(super) fn timeline(&self) -> Vec<Span> {
+    /// A step as it is predicted.
+    pub(super) fn timeline(&self) -> Timeline {
         let options = &self.scheme.options;
-        timeline(&self.steady, &shape(&self.regions, options), &options.rates.engine).nodes
+        timeline(&self.steady, &shape(&self.regions, options), &options.rates.engine)
     }
 
     /// Seconds of a step by phase, predicted.
     pub fn phases(&self) -> Vec<PhaseTime> {
-        let (options, spans) = (&self.scheme.options, self.timeline());
+        let (options, spans) = (&self.scheme.options, self.timeline().nodes);
         phase::times(&self.steady_program, &self.steady, &spans, &self.prediction, &options.rates.engine)
     }
 
