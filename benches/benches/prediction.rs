@@ -2,8 +2,9 @@
 //! own, with the machine's profile taken before and after. A configuration whose profile drifted is repeated.
 //!
 //! `cargo bench -p mt-benches --bench prediction -- --model DIR`, with `--help` for the rest. Exit code 1 where a
-//! prediction is off by more than a tenth, traffic exceeds the formula by more than 3%, an access was missed or the
-//! peak of RAM exceeds the predicted by more than 3%.
+//! prediction is off by more than a tenth, traffic exceeds the formula by more than 3%, the kernel counted more than 3%
+//! other bytes for the process at the block layer than the engine, an access was missed or the peak of RAM exceeds the
+//! predicted by more than 3%.
 //!
 //! Traffic by the formula, a parameter: 16 bytes read and 12 written of the state that streams, 4 and 4 of gradients
 //! that stream; a head that shares the embedding's weights reads them once more, and its gradient moves twice.
@@ -126,7 +127,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!(
-        "{:<32} {:>9} {:>9} {:>6} {:>9} {:>12} {:>17} {:>17} {:>6} {:>15} {:>5}",
+        "{:<32} {:>9} {:>9} {:>6} {:>9} {:>12} {:>17} {:>17} {:>15} {:>6} {:>15} {:>5}",
         "configuration",
         "predicted",
         "measured",
@@ -135,6 +136,7 @@ fn main() -> ExitCode {
         "binding",
         "MiB read of said",
         "MiB written of said",
+        "kernel's MiB",
         "misses",
         "peak MiB of said",
         "tries"
@@ -199,19 +201,25 @@ fn line(name: &str, result: &Value, attempt: usize, drift: f64) -> bool {
     let mib = |key: &str| number(key) / f64::from(1 << 20);
     let pair = |found: &str, said: &str| format!("{:.0} of {:.0}", mib(found), mib(said));
     println!(
-        "{name:<32} {predicted:>7.3} s {measured:>7.3} s {:>5.1}% {:>7.3} s {:>12} {:>17} {:>17} {:>6} {:>15} \
+        "{name:<32} {predicted:>7.3} s {measured:>7.3} s {:>5.1}% {:>7.3} s {:>12} {:>17} {:>17} {:>15} {:>6} {:>15} \
          {attempt:>5}{}",
         100.0 * error,
         number("bound"),
         result["binding"].as_str().expect("a name"),
         pair("read", "read_said"),
         pair("written", "written_said"),
+        format!("{:.0} + {:.0}", mib("kernel_read"), mib("kernel_written")),
         number("misses"),
         pair("peak", "peak_said"),
         if drift > DRIFT_MAX { " drifted" } else { "" }
     );
     let within = |found: &str, said: &str| number(found) <= number(said) * (1.0 + EXCESS_MAX) + f64::from(1 << 20);
+    let alike = |counted: f64, by_kernel: &str| {
+        (number(by_kernel) - counted).abs() <= counted * EXCESS_MAX + f64::from(1 << 20)
+    };
     error.abs() <= ERROR_MAX
+        && alike(number("read"), "kernel_read")
+        && alike(number("written") + number("commits"), "kernel_written")
         && within("read", "read_said")
         && within("written", "written_said")
         && within("peak", "peak_said")
@@ -250,13 +258,13 @@ impl Trial<'_> {
         };
         (0..2).for_each(|_| step(&mut rig));
         let mut times = Vec::new();
-        let before = rig.stats();
+        let (before, kernel_before) = (rig.stats(), block_bytes());
         for _ in 0..self.args.steps {
             let begin = Instant::now();
             step(&mut rig);
             times.push(begin.elapsed().as_secs_f64());
         }
-        let after = rig.stats();
+        let (after, kernel_after) = (rig.stats(), block_bytes());
         times.sort_by(f64::total_cmp);
         let steps = self.args.steps as u64;
         let each = |count: fn(&Stats) -> u64| (count(&after) - count(&before)) / steps;
@@ -271,6 +279,9 @@ impl Trial<'_> {
             "read_said": read_said,
             "written": each(|stats| stats.disk_write_bytes - stats.commit_bytes),
             "written_said": written_said,
+            "commits": each(|stats| stats.commit_bytes),
+            "kernel_read": (kernel_after.0 - kernel_before.0) / steps,
+            "kernel_written": (kernel_after.1 - kernel_before.1) / steps,
             "misses": after.demand_misses,
             "peak": resident("VmHWM:"),
             "peak_said": base + prepared.arena_bytes + prepared.workspace_bytes,
@@ -324,6 +335,16 @@ impl Trial<'_> {
         let written = weights + moments + gradients + tied.min(gradients) + activations.1;
         (read, written)
     }
+}
+
+/// Bytes that the kernel's block layer has read and written for this process.
+fn block_bytes() -> (u64, u64) {
+    let counted = std::fs::read_to_string("/proc/self/io").expect("Linux tells");
+    let number = |field: &str| {
+        let line = counted.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");
+        line.trim().parse::<u64>().expect("a number")
+    };
+    (number("read_bytes:"), number("write_bytes:"))
 }
 
 /// A field of this process's status in bytes.
