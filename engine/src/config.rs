@@ -1,6 +1,7 @@
 //! Configuration of an engine: what it may use, and which regions a new store has. Everything has a limit here.
 
 use crate::events::Recorder;
+use crate::id::DeviceId;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -105,6 +106,28 @@ impl FromStr for Backend {
     }
 }
 
+/// What stands behind a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeviceBackend {
+    /// A GPU, through CUDA's driver.
+    #[default]
+    Cuda,
+    /// RAM of this process in place of VRAM, at the addresses that leases tell: for tests where there is no GPU.
+    Memory,
+}
+
+/// A device that an engine may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceConfig {
+    /// Which; with CUDA the device's number among those that are visible.
+    pub id: DeviceId,
+    /// Bytes of VRAM, a multiple of 4,096: one allocation, made at open. Plans get all of it. What the driver takes for
+    /// itself comes on top.
+    pub bytes: u64,
+    /// What stands behind it.
+    pub backend: DeviceBackend,
+}
+
 /// What an engine may use. All of it is taken at open; nothing grows later.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -137,6 +160,9 @@ pub struct Config {
     /// Threads that compute page checksums beside the reactor, which computes them alone up to about 10 GB/s. Default:
     /// one for every four processors, 1 to 4.
     pub checksum_threads: u32,
+    /// Devices that plans may use. Where there is one, the arena is registered with its driver, and so takes its RAM at
+    /// open. Default: none.
+    pub devices: Vec<DeviceConfig>,
     /// Records what the engine does, while it is on. Default: none.
     pub recorder: Option<Arc<Recorder>>,
 }
@@ -157,6 +183,7 @@ impl Config {
             backend: Backend::default(),
             read_only: false,
             checksum_threads: (processors as u32 / 4).clamp(1, 4),
+            devices: Vec::new(),
             recorder: None,
         }
     }

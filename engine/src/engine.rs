@@ -2,13 +2,14 @@
 
 use crate::arena::Arena;
 use crate::config::{Backend, Config, RegionSpec};
-use crate::core::{Command, Core, Parts, meta_bytes};
+use crate::core::{Command, Core, DevicePart, Parts, meta_bytes};
+use crate::device::{DeviceLease, Streams};
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::format::layout::Side;
 use crate::format::superblock::Moved;
 use crate::format::{BLOCK, Layout, Stripes, Superblock};
-use crate::id::{CommitId, RegionId, Run};
+use crate::id::{CommitId, DeviceId, RegionId, Run, Tier};
 use crate::io::Waker;
 use crate::io::file::VolumeFile;
 use crate::lease::{HostLease, HostLeaseMut, Lender, Loan};
@@ -71,6 +72,8 @@ pub struct Engine {
     layout: Layout,
     files: Arc<Vec<VolumeFile>>,
     recorder: Option<Arc<Recorder>>,
+    /// The users' side of each device.
+    streams: Vec<(DeviceId, Arc<dyn Streams>)>,
     identity: Identity,
     backend: Backend,
     notices: Mutex<Vec<String>>,
@@ -88,7 +91,7 @@ impl Engine {
     /// Without volumes the engine has RAM only, and nothing survives it.
     ///
     /// # Errors
-    /// `Exists`, `Locked`, `NoSpace`, `Config`, `DirectIo`, `Uring`, `Io`.
+    /// `Exists`, `Locked`, `NoSpace`, `Config`, `DirectIo`, `Uring`, `NoDevice`, `Device`, `Io`.
     pub fn create(config: Config, regions: &[RegionSpec]) -> Result<Engine, Error> {
         let store = Store::create(&config, regions)?;
         Engine::start(config, store)
@@ -97,7 +100,8 @@ impl Engine {
     /// Opens a store at its last commit.
     ///
     /// # Errors
-    /// `NoStore`, `NoCommit`, `Locked`, `Damaged`, `Format`, `ForeignVolume`, `Config`, `DirectIo`, `Uring`, `Io`.
+    /// `NoStore`, `NoCommit`, `Locked`, `Damaged`, `Format`, `ForeignVolume`, `Config`, `DirectIo`, `Uring`, `NoDevice`,
+    /// `Device`, `Io`.
     pub fn open(config: Config) -> Result<Engine, Error> {
         let store = Store::open(&config)?;
         if !config.read_only {
@@ -112,6 +116,8 @@ impl Engine {
         check(&config, &regions, &layout)?;
         let arena = Arc::new(Arena::new(config.host_bytes)?);
         let waker = Waker::new().map_err(|e| Error::Uring { what: format!("no eventfd for the reactor: {e}") })?;
+        let opened = crate::device::open(&config.devices, &arena, &waker)?;
+        let streams = opened.iter().map(|it| (it.id, Arc::clone(&it.streams))).collect();
         let committed = crate::format::superblock::State::Committed == superblock.state;
         let last = committed.then_some((CommitId(superblock.commit), note));
         let (handle, commands) = Handle::new(waker.clone(), last);
@@ -137,6 +143,7 @@ impl Engine {
                             volumes,
                             transfer_bytes,
                             unplanned_bytes,
+                            devices: opened.into_iter().map(DevicePart::from).collect(),
                             table,
                             superblock,
                         };
@@ -170,6 +177,7 @@ impl Engine {
             layout,
             files,
             recorder,
+            streams,
             identity,
             backend,
             notices,
@@ -210,7 +218,7 @@ impl Engine {
         self.handle.committed()
     }
 
-    /// Adopts a placement: these runs stay in RAM from their first use on. Reserves disk space for scratch runs that
+    /// Adopts a placement: these runs stay in RAM, or in VRAM, from their first use on. Reserves disk space for scratch runs that
     /// stream. Once per open, between sweeps; the same placement again changes nothing.
     ///
     /// # Errors
@@ -229,8 +237,7 @@ impl Engine {
         for run in spilled {
             self.reserve(*run)?;
         }
-        let (placed, placed_bytes) = (residency.placed.clone(), residency.placed_bytes);
-        self.handle.place(Command::Place { placed, placed_bytes })?;
+        self.handle.place(Command::Place { residency: residency.clone() })?;
         // Another placement would have been refused.
         self.placed.get_or_init(|| residency.placed.iter().map(|placed| placed.run).collect());
         Ok(())
@@ -357,10 +364,10 @@ impl Sweep<'_> {
     /// The schedule's next access, a read of `run`. Waits until the bytes are there.
     ///
     /// # Errors
-    /// `OffPlan`; `Io` or `Corrupt` if the bytes cannot be had, then the access is over and the sweep can go on;
+    /// `OffPlan`, or `Misuse` if the access is on a device; `Io` or `Corrupt` if the bytes cannot be had, then the access is over and the sweep can go on;
     /// `Poisoned`.
     pub fn host(&self, run: Run) -> Result<HostLease<'_>, Error> {
-        let seq = self.next(run, Some(false))?;
+        let seq = self.next(run, Some(false), Some(Tier::Host))?;
         let (offset, bytes) = self.take(seq)?;
         Ok(HostLease::new(self.loan(seq, offset, bytes, false)))
     }
@@ -371,9 +378,36 @@ impl Sweep<'_> {
     /// # Errors
     /// As [`host`](Sweep::host).
     pub fn host_mut(&self, run: Run) -> Result<HostLeaseMut<'_>, Error> {
-        let seq = self.next(run, Some(true))?;
+        let seq = self.next(run, Some(true), Some(Tier::Host))?;
         let (offset, bytes) = self.take(seq)?;
         Ok(HostLeaseMut::new(self.loan(seq, offset, bytes, true)))
+    }
+
+    /// The schedule's next access, a read of `run` on a device. Waits until the bytes are in its VRAM; work on any stream
+    /// may use them from then on. If it is relayed from an access in RAM, the lease of that one may still be held only
+    /// where the schedule says so, and nobody writes through it until this call returns.
+    ///
+    /// # Errors
+    /// As [`host`](Sweep::host), and `Misuse` if the schedule's access is elsewhere.
+    pub fn device(&self, run: Run, device: DeviceId) -> Result<DeviceLease<'_>, Error> {
+        self.on_device(run, device, false)
+    }
+
+    /// The schedule's next access, a write or update of `run` on a device. The bytes of a write are unspecified: all
+    /// must be written.
+    ///
+    /// # Errors
+    /// As [`device`](Sweep::device).
+    pub fn device_mut(&self, run: Run, device: DeviceId) -> Result<DeviceLease<'_>, Error> {
+        self.on_device(run, device, true)
+    }
+
+    fn on_device(&self, run: Run, device: DeviceId, changed: bool) -> Result<DeviceLease<'_>, Error> {
+        let seq = self.next(run, Some(changed), Some(Tier::Device(device)))?;
+        let place = self.take(seq)?;
+        let Engine { handle, streams, .. } = self.engine;
+        let (_, streams) = streams.iter().find(|(id, _)| *id == device).expect("a plan's devices are the engine's");
+        Ok(DeviceLease::new(handle.clone(), Arc::clone(streams), device, seq, place, changed))
     }
 
     /// Passes over the schedule's next access without using it; nothing is changed.
@@ -381,7 +415,7 @@ impl Sweep<'_> {
     /// # Errors
     /// `OffPlan`.
     pub fn pass(&self, run: Run) -> Result<(), Error> {
-        let seq = self.next(run, None)?;
+        let seq = self.next(run, None, None)?;
         self.engine.handle.pass(seq);
         Ok(())
     }
@@ -408,8 +442,15 @@ impl Sweep<'_> {
         self.engine.handle.end(Command::End)
     }
 
-    fn next(&self, run: Run, writes: Option<bool>) -> Result<u64, Error> {
+    fn next(&self, run: Run, writes: Option<bool>, tier: Option<Tier>) -> Result<u64, Error> {
         let index = self.taken.get();
+        if let (Some(interval), Some(tier)) = (self.plan.intervals.get(index), tier)
+            && interval.run == run
+            && interval.tier != tier
+        {
+            let what = format!("the schedule's access to {run} is in {:?}, not in {tier:?}", interval.tier);
+            return Err(Error::Misuse { what });
+        }
         match self.plan.intervals.get(index) {
             Some(i) if i.run == run && writes.is_none_or(|w| w == i.mode.writes()) => {
                 self.taken.set(index + 1);

@@ -108,6 +108,28 @@ pub enum Error {
         /// The call that failed and what to do.
         what: String,
     },
+    /// A device that was asked for cannot be used: it, or its driver, is not there or too old.
+    NoDevice {
+        /// The device.
+        device: DeviceId,
+        /// What was looked for.
+        looked_for: String,
+        /// What was found instead.
+        found: String,
+        /// What is needed.
+        needed: String,
+    },
+    /// A call of a device's driver failed. After a failed copy or fence the engine is poisoned.
+    Device {
+        /// The device.
+        device: DeviceId,
+        /// The call.
+        call: &'static str,
+        /// The driver's number for the error.
+        code: u32,
+        /// Its name and description.
+        text: String,
+    },
     /// A value of the configuration is out of its range.
     Config {
         /// Field, expected, found.
@@ -125,7 +147,8 @@ pub enum Error {
         /// Which call and why not.
         what: String,
     },
-    /// A write or sync failed earlier: what is on disk is unknown since then. Close, and open the last commit.
+    /// A write, sync or copy to or from a device failed earlier: what is on disk or in VRAM is unknown since then. Close,
+    /// and open the last commit.
     Poisoned {
         /// The first failure.
         first: String,
@@ -226,6 +249,16 @@ impl fmt::Display for Error {
             Error::ForeignVolume { path, what } => write!(f, "{}: not this store's volume: {what}", path.display()),
             Error::DirectIo { path, what } => write!(f, "{}: direct I/O cannot be used: {what}", path.display()),
             Error::Uring { what } => write!(f, "io_uring cannot be used: {what}"),
+            Error::NoDevice { device, looked_for, found, needed } => {
+                write!(
+                    f,
+                    "device {} cannot be used: looked for {looked_for}, found {found}; needed: {needed}",
+                    device.0
+                )
+            }
+            Error::Device { device, call, code, text } => {
+                write!(f, "device {}: {call} failed with error {code}: {text}", device.0)
+            }
             Error::Config { what } => write!(f, "engine configuration: {what}"),
             Error::OffPlan { expected: Some(e), found } => {
                 write!(f, "off plan: expected an access to {e}, found {found}")
@@ -237,7 +270,7 @@ impl fmt::Display for Error {
             Error::Poisoned { first } => {
                 write!(
                     f,
-                    "the engine stopped after a failed write or sync ({first}); open the store again at its last commit"
+                    "the engine stopped after a failed write, sync or copy ({first}); open the store again at its last commit"
                 )
             }
             Error::Closed => write!(f, "the engine's reactor has stopped"),

@@ -44,7 +44,7 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         match self.lender {
-            Lender::Sweep(seq) => self.handle.release(seq, self.changed),
+            Lender::Sweep(seq) => self.handle.release(seq, self.changed, None),
             Lender::Ticket(ticket) => self.handle.ticket_release(ticket, self.changed),
         }
     }

@@ -42,6 +42,7 @@ pub(crate) mod canary;
 pub mod config;
 pub(crate) mod core;
 pub mod describe;
+pub mod device;
 pub mod engine;
 pub mod error;
 pub mod events;
@@ -63,8 +64,9 @@ pub mod stats;
 pub mod store;
 pub mod verify;
 
-pub use config::{Backend, Config, DirectIo, Kind, RegionSpec};
+pub use config::{Backend, Config, DeviceBackend, DeviceConfig, DirectIo, Kind, RegionSpec};
 pub use describe::{Description, Volume, describe};
+pub use device::{DeviceLease, Stream};
 pub use engine::{Engine, Identity, Sweep, Ticket, VolumeLedger, Waited, record_bytes};
 pub use error::{Error, PlanError};
 pub use events::{Recorder, Recording};

@@ -8,6 +8,7 @@
 //! while they send; and when the thread is gone its end of the queue is, so that senders fail instead of waiting.
 
 use crate::core::{Command, Core, Event};
+use crate::device::Fence;
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::id::CommitId;
@@ -221,18 +222,27 @@ impl Handle {
     /// hold up everything behind it.
     fn taken(&self, seq: u64, answer: Result<(u64, u64), Error>) -> Result<(u64, u64), Error> {
         if answer.is_err() {
-            self.release(seq, false);
+            self.release(seq, false, None);
         }
         answer
     }
 
-    pub(crate) fn release(&self, seq: u64, changed: bool) {
-        self.send(Command::Release { seq, changed });
+    /// Gives an access back: at once, or when the fence has passed.
+    pub(crate) fn release(&self, seq: u64, changed: bool, fence: Option<Fence>) {
+        self.send(match fence {
+            None => Command::Release { seq, changed },
+            Some(fence) => Command::ReleaseBehind { seq, changed, fence },
+        });
+    }
+
+    /// A call of a device has failed outside of the core.
+    pub(crate) fn device_failed(&self, error: &Error) {
+        self.send(Command::Failed { first: error.to_string() });
     }
 
     /// Passes over an access. What was published for it stays in the ring, where nobody asks for it.
     pub(crate) fn pass(&self, seq: u64) {
-        self.release(seq, false);
+        self.release(seq, false, None);
     }
 
     /// Starts a commit once an earlier one is durable.

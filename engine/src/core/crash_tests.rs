@@ -144,12 +144,13 @@ impl World {
             volumes,
             transfer_bytes: 8192,
             unplanned_bytes: 0,
+            devices: Vec::new(),
             table,
             superblock,
         };
         let mut core = Core::new(parts);
         let plan = make_plan(pages_bytes);
-        core.command(Command::Place { placed: plan.exit.placed.clone(), placed_bytes: plan.exit.placed_bytes });
+        core.command(Command::Place { residency: plan.exit.clone() });
         assert!(matches!(core.next_event(), Some(Event::Placed(Ok(())))));
         World { core, arena, plan, acknowledged: sweeps, begun: sweeps, sweeps_done: sweeps, ready: BTreeMap::new() }
     }

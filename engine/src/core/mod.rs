@@ -36,12 +36,13 @@ mod writeback;
 use crate::arena::Arena;
 use crate::canary::{Canary, planted};
 use crate::config::RegionSpec;
+use crate::device::{Device, Fence, Opened};
 use crate::error::Error;
 use crate::format::superblock::Ledger;
 use crate::format::{Entry, Layout};
-use crate::id::{CommitId, Mode, Run};
+use crate::id::{CommitId, DeviceId, Mode, Run};
 use crate::io::{Completion, Io, Op, OpId};
-use crate::plan::{Placed, Plan};
+use crate::plan::{Plan, Residency};
 use crate::stats::Stats;
 use commit::Commit;
 use interval::{Interval, State};
@@ -72,13 +73,17 @@ pub(crate) const AHEAD_MAX: u64 = 1024;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Adopt a placement.
-    Place { placed: Vec<Placed>, placed_bytes: u64 },
+    Place { residency: Residency },
     /// Start a sweep.
     Begin { plan: Arc<Plan>, next: Option<Arc<Plan>> },
     /// The access with this number was asked for.
     Reached { seq: u64 },
     /// The lease of this access was given back, or the access passed over.
     Release { seq: u64, changed: bool },
+    /// The lease of this access on a device was given back, as of when the fence has passed.
+    ReleaseBehind { seq: u64, changed: bool, fence: Fence },
+    /// A call of a device failed.
+    Failed { first: String },
     /// Commit what was written so far.
     Commit { note: Vec<u8> },
     /// The sweep is over.
@@ -116,7 +121,7 @@ pub(crate) enum Event {
     Committed { commit: CommitId, note: Vec<u8> },
     /// A commit was not started.
     CommitRefused(Error),
-    /// The first failed write or sync.
+    /// The first failed write, sync or copy.
     Poisoned { first: String },
 }
 
@@ -131,9 +136,24 @@ pub(crate) struct Parts<I> {
     pub(crate) transfer_bytes: u32,
     /// Bytes of the arena for tickets.
     pub(crate) unplanned_bytes: u64,
+    pub(crate) devices: Vec<DevicePart>,
     pub(crate) table: Vec<Entry>,
     /// The store's identity and last commit.
     pub(crate) superblock: crate::format::Superblock,
+}
+
+/// A device as a core gets it.
+pub(crate) struct DevicePart {
+    pub(crate) id: DeviceId,
+    /// Bytes of its allocation.
+    pub(crate) bytes: u64,
+    pub(crate) device: Box<dyn Device>,
+}
+
+impl From<Opened> for DevicePart {
+    fn from(opened: Opened) -> DevicePart {
+        DevicePart { id: opened.id, bytes: opened.bytes, device: opened.device }
+    }
 }
 
 /// The state machine.
@@ -201,10 +221,12 @@ impl<I: Io> Core<I> {
     /// Takes a command in.
     pub(crate) fn command(&mut self, command: Command) {
         match command {
-            Command::Place { placed, placed_bytes } => self.place(&placed, placed_bytes),
+            Command::Place { residency } => self.place(&residency.placed, residency.placed_bytes),
             Command::Begin { plan, next } => self.begin(plan, next),
             Command::Reached { seq } => self.reached(seq),
             Command::Release { seq, changed } => self.release(seq, changed),
+            Command::ReleaseBehind { .. } => unreachable!("no access on a device is published"),
+            Command::Failed { first } => self.poisoned(first),
             Command::Commit { note } => self.commit_start(note),
             Command::End => self.sweeps.end(),
             Command::Abort => self.abort(),

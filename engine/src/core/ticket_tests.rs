@@ -305,11 +305,12 @@ impl World {
             volumes: vec!["image".into()],
             transfer_bytes: 8192,
             unplanned_bytes,
+            devices: Vec::new(),
             table,
             superblock,
         };
         let mut core = Core::new(parts);
-        core.command(Command::Place { placed: plan.exit.placed.clone(), placed_bytes: plan.exit.placed_bytes });
+        core.command(Command::Place { residency: plan.exit.clone() });
         assert!(matches!(core.next_event(), Some(Event::Placed(Ok(())))));
         World {
             shop,

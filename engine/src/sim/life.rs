@@ -142,6 +142,7 @@ impl<'w> Life<'w> {
             volumes: (0..store.layout.volumes()).map(|volume| path(volume).to_path_buf()).collect(),
             unplanned_bytes,
             transfer_bytes: store.transfer_bytes,
+            devices: Vec::new(),
             table,
             superblock,
         };
@@ -319,8 +320,7 @@ impl<'w> Life<'w> {
     /// Adopts the placement of the plans.
     pub(super) fn place(&mut self) -> Going {
         let exit = &self.work.plans[0].exit;
-        let command = Command::Place { placed: exit.placed.clone(), placed_bytes: exit.placed_bytes };
-        self.core.command(command);
+        self.core.command(Command::Place { residency: exit.clone() });
         self.until(|life| life.placed.is_some())?;
         match self.placed.take() {
             Some(Ok(())) => Ok(()),
@@ -548,7 +548,7 @@ impl<'w> Life<'w> {
     pub(super) fn check_poison(&mut self) -> Result<(), Broken> {
         let plan = Arc::clone(&self.work.plans[0]);
         let exit = plan.exit.clone();
-        self.core.command(Command::Place { placed: exit.placed, placed_bytes: exit.placed_bytes });
+        self.core.command(Command::Place { residency: exit });
         self.core.command(Command::Commit { note: vec![1] });
         self.core.command(Command::Begin { plan, next: None });
         let run = Run { region: RegionId(0), first: 0, count: 1 };

@@ -8,7 +8,7 @@ use crate::format::Stripes;
 use crate::format::layout::{Layout, Side};
 use crate::id::{Mode, Run};
 use crate::io::memory::Settings;
-use crate::plan::Placed;
+use crate::plan::{Placed, Residency};
 use crate::schedule::{Resource, Schedule};
 
 impl World {
@@ -249,7 +249,8 @@ fn a_run_may_be_placed_while_a_ticket_holds_a_part_of_it() {
         let held = world.fetch(run(STATE, 0, 1), Mode::Update);
         let offset = world.wait(held).expect("nobody is there");
         let placed = Placed { run: run(STATE, 0, COUNT), offset: 0, bytes: u64::from(COUNT * PAGE_BYTES) };
-        world.core.command(Command::Place { placed: vec![placed], placed_bytes: placed.bytes });
+        let residency = Residency { placed: vec![placed], placed_bytes: placed.bytes, ..Residency::default() };
+        world.core.command(Command::Place { residency });
         assert!(matches!(world.core.next_event(), Some(Event::Placed(Ok(())))));
         let other = world.fetch(run(STATE, 1, 1), Mode::Read);
         world.steps();
