@@ -24,6 +24,7 @@ mod trainer;
 mod watch;
 
 pub use crate::memory::micro_batch_auto;
+pub(crate) use model::Model;
 pub use phase::{Binding, PhaseTime};
 pub(crate) use prepare::smaller;
 pub use prepare::{Prepared, Residence, prepare};
