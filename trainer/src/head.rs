@@ -18,6 +18,9 @@ const ROWS_MAX: usize = 4_096;
 /// Elements of a tile at most, unless that would be fewer than [`ROWS_MIN`] rows.
 const ELEMENTS_MAX: usize = 4 << 20;
 const ROWS_MIN: usize = 64;
+/// The same on a GPU: with 8,192 tokens the logits of a tile take 256 MiB.
+const GPU_ROWS_MAX: usize = 8_192;
+const GPU_ELEMENTS_MAX: usize = 64 << 20;
 
 /// How the rows of the head's matrix \[V,H] are cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +39,11 @@ impl Tiles {
     /// The tiles of a model.
     pub fn new(vocab: usize, hidden: usize) -> Tiles {
         Tiles::with_rows(vocab, hidden, ROWS_MAX.min((ELEMENTS_MAX / hidden).max(ROWS_MIN)))
+    }
+
+    /// The tiles of a model on a GPU: larger, since its products want more rows than the processor's.
+    pub fn on_gpu(vocab: usize, hidden: usize) -> Tiles {
+        Tiles::with_rows(vocab, hidden, GPU_ROWS_MAX.min((GPU_ELEMENTS_MAX / hidden).max(ROWS_MIN)))
     }
 
     /// Tiles of about equal size with at most about `most` rows.

@@ -52,7 +52,7 @@ impl Trainer {
             };
             (span.end_ns > span.begin_ns).then_some(Expected { span, tag, run })
         };
-        nodes.iter().zip(self.prepared.timeline()).filter_map(expected).collect()
+        nodes.iter().zip(self.prepared.timeline().nodes).filter_map(expected).collect()
     }
 
     fn unit(&self, unit: usize) -> String {
