@@ -289,7 +289,7 @@ impl Trial<'_> {
     }
 
     fn setup(&self, job: &Job, store: PathBuf) -> Setup {
-        let rates = self.profile.rates(std::slice::from_ref(&store), threads() as u32);
+        let rates = self.profile.rates(std::slice::from_ref(&store), threads() as u32, None);
         let all = Setup {
             stores: vec![store],
             threads: threads(),

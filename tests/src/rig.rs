@@ -14,6 +14,7 @@ use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::Rates;
 use mt_trainer::settings::Recompute;
 use mt_trainer::step::{Hyper, Options, Outcome, Prepared, Shapes, Trainer, prepare};
+use mt_trainer::target::Target;
 use std::path::PathBuf;
 
 /// How a run is laid out. None of it may change a number.
@@ -87,6 +88,7 @@ impl Job {
 
     fn options(&self, setup: &Setup) -> Options {
         Options {
+            target: Target::Cpu,
             recompute: setup.recompute,
             fused_backward: setup.fused_backward,
             durable: setup.durable,
@@ -97,6 +99,7 @@ impl Job {
             rates: setup.rates.clone(),
             prefetch_intervals_max: setup.prefetch,
             budget_bytes: setup.budget,
+            vram_bytes: 0,
             disk_bytes: u64::MAX,
         }
     }

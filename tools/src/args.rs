@@ -37,6 +37,7 @@ pub enum Command {
         prints one object; tools/plan-json.md describes it.\n\nExamples:\n  \
         mt plan --model SmolLM2-135M --data a.txt --ram 600MiB\n  \
         mt plan --shape 70b --ram 112GiB --store /nvme0 --store /nvme1 --tbw 1200\n  \
+        mt plan --shape 7b --vram 22GiB --ram 112GiB\n  \
         mt plan config.toml --profile workstation.json\n  mt plan --list-shapes"
     )]
     Plan(Box<Plan>),
@@ -112,6 +113,16 @@ pub struct Train {
     /// [default: auto]
     #[arg(long, value_name = "auto|uring|pool")]
     pub io: Option<String>,
+    /// What computes: cpu, a GPU by its number, or auto: a GPU where --vram or a precision other than fp32 is given, else
+    /// the processor. GPUs can be planned for, and not trained on yet [default: auto]
+    #[arg(long, value_name = "cpu|cuda[:N]|auto")]
+    pub device: Option<String>,
+    /// VRAM of the whole process, its context included, e.g. 22GiB or auto: what the profile's GPU has [default: auto]
+    #[arg(long, value_name = "SIZE|auto", allow_negative_numbers = true)]
+    pub vram: Option<String>,
+    /// What matrix products compute in; auto: bf16 on a GPU, fp32 on the processor [default: auto]
+    #[arg(long, value_name = "bf16|tf32|fp32|auto")]
+    pub precision: Option<String>,
     /// RAM of the whole process, e.g. 600MiB or auto: what is free, less a margin [default: auto; 64MiB without
     /// --model]
     #[arg(long, value_name = "SIZE|auto", allow_negative_numbers = true)]

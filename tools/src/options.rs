@@ -38,13 +38,16 @@ const fn with_built_in(name: &'static str, default: &'static str, built_in: &'st
 }
 
 /// Every option of `mt train`, in the order of the help text.
-pub const CHOICES: [Choice; 38] = [
+pub const CHOICES: [Choice; 41] = [
     choice("model", Kind::Path, ""),
     choice("data", Kind::Paths, ""),
     choice("run", Kind::Path, ""),
     choice("store", Kind::Paths, ""),
     choice("direct-io", Kind::Single, "preferred"),
     choice("io", Kind::Single, "auto"),
+    choice("device", Kind::Single, "auto"),
+    choice("vram", Kind::Single, "auto"),
+    choice("precision", Kind::Single, "auto"),
     with_built_in("ram", "auto", "64MiB"),
     with_built_in("steps", "", "60"),
     choice("epochs", Kind::Single, ""),

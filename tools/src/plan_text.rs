@@ -3,7 +3,7 @@
 use crate::table::{count, line, parameters, seconds};
 use mt_trainer::model::shapes::SHAPES;
 use mt_trainer::run::size::human;
-use mt_trainer::run::{KeptCounts, Limits, Report, Step, Totals, WhatIf};
+use mt_trainer::run::{GpuPart, KeptCounts, Limits, Report, Step, Totals, WhatIf};
 
 const TB: f64 = 1e12;
 const DAY: f64 = 86_400.0;
@@ -39,9 +39,11 @@ pub fn report(it: &Report) -> Vec<String> {
         lines.push(line("", &it.note));
     }
     lines.push(line("profile", &it.profile));
+    lines.extend(it.gpu.iter().map(|gpu| line("GPU", &format!("cuda:{}, {}", gpu.device, gpu.name))));
     lines.push(line("step", &shape(it)));
     lines.push(line("recompute", &kept(&it.kept)));
-    lines.extend(limits(&it.limits));
+    lines.extend(it.gpu.iter().map(vram));
+    lines.extend(limits(&it.limits, it.gpu.is_some()));
     lines.push(String::new());
     lines.extend(places(it));
     lines.push(String::new());
@@ -67,12 +69,41 @@ fn shape(it: &Report) -> String {
         Some(every) => format!("commits every {} steps", count(every)),
     };
     format!(
-        "{} sequences of {} tokens, {} at a time; {update}, {commits}; fp32 on {} threads",
+        "{} sequences of {} tokens, {} at a time; {update}, {commits}; {}",
         it.batch,
         count(it.seq_len),
         it.micro_batch,
-        it.threads
+        computed(it)
     )
+}
+
+/// What computes, and what updates.
+fn computed(it: &Report) -> String {
+    let Some(gpu) = &it.gpu else { return format!("fp32 on {} threads", it.threads) };
+    let updates = match gpu.updates {
+        0 => format!("updates on {} threads", it.threads),
+        all if all == it.parameters => "updates there".to_owned(),
+        some => format!(
+            "updates of {} parameters there, of {} on {} threads",
+            parameters(some),
+            parameters(it.parameters - some),
+            it.threads
+        ),
+    };
+    format!("{} on cuda:{}, {updates}", gpu.precision, gpu.device)
+}
+
+fn vram(it: &GpuPart) -> String {
+    let text = format!(
+        "{}: context {} (assumed), workspace {} (holds a layer), pages {} ({} of them stay); peak predicted: {}",
+        human(it.vram),
+        human(it.vram_context),
+        human(it.vram_workspace),
+        human(it.vram_placed + it.vram_window),
+        human(it.vram_placed),
+        human(it.vram_peak)
+    );
+    line("VRAM", &text)
 }
 
 fn kept(it: &KeptCounts) -> String {
@@ -81,9 +112,10 @@ fn kept(it: &KeptCounts) -> String {
     format!("{all} layers keep all, {attention} keep attention, {input} recompute; the head {head}")
 }
 
-fn limits(it: &Limits) -> Vec<String> {
+fn limits(it: &Limits, has_gpu: bool) -> Vec<String> {
+    let holds = if has_gpu { "" } else { " (holds a layer)" };
     let ram = format!(
-        "{}: program {}, workspace {} (holds a layer), pages {} ({} of them stay); peak predicted: {}",
+        "{}: program {}, workspace {}{holds}, pages {} ({} of them stay); peak predicted: {}",
         human(it.ram),
         human(it.ram_program),
         human(it.ram_workspace),
@@ -100,14 +132,15 @@ fn limits(it: &Limits) -> Vec<String> {
 }
 
 fn places(it: &Report) -> Vec<String> {
-    let row = |what: &str, columns: [String; 4]| {
-        let [all, ram, streamed, disk] = columns;
-        format!("{what:<13} {all:>10} {ram:>14} {streamed:>14} {disk:>14}")
+    let row = |what: &str, columns: [String; 5]| {
+        let [all, vram, ram, streamed, disk] = columns;
+        let vram = if it.gpu.is_some() { format!(" {vram:>14}") } else { String::new() };
+        format!("{what:<13} {all:>10}{vram} {ram:>14} {streamed:>14} {disk:>14}")
     };
-    let head = ["size", "stays in RAM", "streams", "on the drives"].map(str::to_owned);
+    let head = ["size", "stays in VRAM", "stays in RAM", "streams", "on the drives"].map(str::to_owned);
     let mut lines = vec![row("what", head)];
     for place in &it.places {
-        let columns = [place.bytes, place.in_ram, place.streamed, place.on_disk].map(human);
+        let columns = [place.bytes, place.in_vram, place.in_ram, place.streamed, place.on_disk].map(human);
         lines.push(row(place.what, columns));
     }
     lines
@@ -135,6 +168,18 @@ fn step(it: &Report) -> Vec<String> {
             }
         );
         lines.push(line(&format!("  {}", phase.phase.name()), &text));
+    }
+    if let Some(gpu) = &it.gpu {
+        let moved = format!(
+            "predicted: a step uploads {} and downloads {}: {:.2} and {:.2} bytes a parameter; the GPU computes {} of {}",
+            human(gpu.upload_bytes),
+            human(gpu.download_bytes),
+            gpu.up_per_parameter,
+            gpu.down_per_parameter,
+            seconds(gpu.compute_seconds),
+            seconds(time)
+        );
+        lines.push(line("link", &moved));
     }
     if it.limits.drives > 0 {
         let moved = format!(

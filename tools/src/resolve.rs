@@ -5,7 +5,8 @@ use crate::layers::{Layers, Origin};
 use crate::{profiles, values};
 use mt_trainer::Error;
 use mt_trainer::run::Traced;
-use mt_trainer::settings::{Auto, BATCH_MAX, Durability, SEQ_LEN_MAX, STEPS_MAX, Settings};
+use mt_trainer::settings::{Auto, BATCH_MAX, Device, Durability, SEQ_LEN_MAX, STEPS_MAX, Settings};
+use mt_trainer::target::Precision;
 use std::path::PathBuf;
 
 /// What `mt train` was asked to do.
@@ -43,12 +44,16 @@ pub enum Purpose {
 pub fn resolve(layers: &Layers, purpose: Purpose) -> Result<Resolved, Failure> {
     let take = Take { layers };
     let life = take.maybe("tbw", values::positive)?.map(|terabytes| (terabytes * 1e12) as u64);
+    let (device, precision) = target(&take)?;
     let settings = Settings {
         model: take.path("model")?,
         data: take.paths("data")?,
         store: take.paths("store")?,
         direct_io: take.need("direct-io", values::named)?,
         io: take.need("io", values::named)?,
+        device,
+        precision,
+        vram: take.need("vram", values::auto(values::bytes))?,
         ram: take.need("ram", values::auto(values::bytes))?,
         steps: take.maybe("steps", values::count(0, STEPS_MAX))?,
         epochs: take.maybe("epochs", values::count(1, STEPS_MAX))?,
@@ -104,6 +109,10 @@ fn check_together(take: &Take<'_>, resolved: &Resolved, purpose: Purpose) -> Res
     if purpose == Purpose::Plan {
         return Ok(());
     }
+    if settings.device != Device::Cpu {
+        let expected = "cpu: this version plans runs on a GPU (mt plan) and cannot execute them yet";
+        return Err(take.refuse("device", expected, &settings.device.to_string(), None));
+    }
     let discard = take.layers.is_on("discard");
     if settings.durability == Durability::None && resolved.export.is_none() && !discard {
         let hint = "nothing of the run is kept: add --export DIR for the trained model, or --discard";
@@ -114,6 +123,26 @@ fn check_together(take: &Take<'_>, resolved: &Resolved, purpose: Purpose) -> Res
         return Err(take.refuse("discard", "--durability none without --export", "another combination", Some(hint)));
     }
     Ok(())
+}
+
+/// What computes, and in what: a GPU if it is named, or if something is said that only a GPU has.
+fn target(take: &Take<'_>) -> Result<(Device, Precision), Failure> {
+    let device = take.need("device", values::auto(values::named::<Device>))?.value();
+    let precision = take.need("precision", values::auto(values::named::<Precision>))?.value();
+    let vram = take.need("vram", values::auto(values::bytes))?.value();
+    let wants_gpu = vram.is_some() || precision.is_some_and(|precision| precision != Precision::Fp32);
+    let device = device.unwrap_or(if wants_gpu { Device::Cuda(0) } else { Device::Cpu });
+    match (device, vram, precision) {
+        (Device::Cuda(_), _, precision) => Ok((device, precision.unwrap_or(Precision::Bf16))),
+        (Device::Cpu, None, None | Some(Precision::Fp32)) => Ok((device, Precision::Fp32)),
+        (Device::Cpu, Some(_), _) => {
+            let found = take.layers.text("vram").unwrap_or_default();
+            Err(take.refuse("vram", "no VRAM with --device cpu", found, Some("add --device cuda")))
+        }
+        (Device::Cpu, None, Some(precision)) => {
+            Err(take.refuse("precision", "fp32 with --device cpu", precision.name(), Some("add --device cuda")))
+        }
+    }
 }
 
 fn max_grad_norm(take: &Take<'_>) -> Result<Option<f64>, Failure> {
@@ -256,11 +285,35 @@ mod tests {
             ("--tbw 0", "--tbw"),
             ("--trace-steps 0", "--trace-steps"),
             ("--trace-steps 5-3", "3-5"),
+            ("--device gpu", "cuda:N"),
+            ("--device cuda:1", "cannot execute them yet"),
+            ("--vram 22GiB", "cannot execute them yet"),
+            ("--vram much", "--vram"),
+            ("--precision fp16", "bf16, tf32 or fp32"),
+            ("--device cpu --vram 22GiB", "--device cuda"),
+            ("--device cpu --precision bf16", "--device cuda"),
         ] {
             let failure = resolved(flags).unwrap_err();
             assert_eq!(failure.code, 2, "{flags}");
             assert!(failure.text.contains(part), "{flags}: {}", failure.text);
         }
+    }
+
+    #[test]
+    fn a_gpu_is_planned_for_where_it_is_named_or_something_that_only_it_has() {
+        let target = |flags: &str| {
+            let words = ["mt", "plan"].into_iter().chain(flags.split_whitespace());
+            let matches = Cli::command().try_get_matches_from(words).unwrap();
+            let layers = Layers::merge(matches.subcommand_matches("plan").unwrap(), None, false).unwrap();
+            let Settings { device, precision, vram, .. } = resolve(&layers, Purpose::Plan).unwrap().settings;
+            (device, precision, vram.value())
+        };
+        assert_eq!(target(""), (Device::Cpu, Precision::Fp32, None));
+        assert_eq!(target("--precision fp32"), (Device::Cpu, Precision::Fp32, None));
+        assert_eq!(target("--device cuda"), (Device::Cuda(0), Precision::Bf16, None));
+        assert_eq!(target("--vram 22GiB"), (Device::Cuda(0), Precision::Bf16, Some(22 << 30)));
+        assert_eq!(target("--precision tf32"), (Device::Cuda(0), Precision::Tf32, None));
+        assert_eq!(target("--device cuda:1 --precision fp32"), (Device::Cuda(1), Precision::Fp32, None));
     }
 
     #[test]

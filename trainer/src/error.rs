@@ -80,6 +80,8 @@ pub enum Error {
 pub enum Part {
     /// RAM of the process.
     Ram,
+    /// VRAM of the process.
+    Vram,
     /// Space on the volumes.
     Disk,
 }

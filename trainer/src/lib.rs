@@ -18,6 +18,8 @@ pub mod run;
 pub mod schedule;
 pub mod settings;
 pub mod step;
+pub mod target;
+pub mod vram;
 pub mod workspace;
 
 pub use error::Error;

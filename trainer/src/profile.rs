@@ -3,20 +3,22 @@
 //! A profile is *measured* (by a benchmark, saved; or by the runs that were planned with it), *probed* (in seconds,
 //! when none is saved) or *assumed*. Predictions and the choice between plans depend on it; results never do.
 //!
-//! `compute` has the kernels' rates, `disk` the drives', `probe` measures both, `feedback` takes in what runs measure;
-//! this file holds them together.
+//! `compute` has the processor's kernels, `disk` the drives, `gpu` GPUs and their links; `probe` measures the first two,
+//! `feedback` takes in what runs measure; this file holds them together.
 
 pub mod compute;
 pub mod disk;
 pub mod feedback;
+pub mod gpu;
 pub mod probe;
 
-pub use compute::{AttentionPoint, Compute, Product, ProductPoint};
+pub use compute::{AttentionPoint, Compute, Kernel, Product, ProductPoint};
 pub use disk::Disk;
 pub use feedback::Measured;
+pub use gpu::GpuRates;
 
 use crate::error::{Error, Result};
-use mt_engine::Profile;
+use mt_engine::{DeviceId, Profile};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -85,9 +87,15 @@ pub struct MachineProfile {
     pub checksum_bytes_per_s: f64,
     /// The kernels' rates.
     pub compute: Compute,
+    /// GPUs, by their number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuRates>,
+    /// What of the numbers nobody measured, in words; beside what GPUs say of themselves.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub assumed: String,
 }
 
-/// Rates as a plan needs them: those of the stores and threads at hand.
+/// Rates as a plan needs them: those of the stores, threads and GPU at hand.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rates {
     /// Links and cores.
@@ -96,12 +104,14 @@ pub struct Rates {
     pub compute: Compute,
     /// Factor on the kernels' rates.
     pub speed: f64,
+    /// The GPU; assumed where the profile has none.
+    pub gpu: GpuRates,
 }
 
 impl Default for Rates {
     /// Assumed, for one drive and two threads.
     fn default() -> Rates {
-        MachineProfile::assumed(2).rates(&[], 2)
+        MachineProfile::assumed(2).rates(&[], 2, None)
     }
 }
 
@@ -118,6 +128,8 @@ impl MachineProfile {
             transfer_cpu_s_per_byte: Profile::default().transfer_cpu_s_per_byte,
             checksum_bytes_per_s: 10e9,
             compute: Compute::assumed(),
+            gpus: Vec::new(),
+            assumed: String::new(),
         }
     }
 
@@ -150,7 +162,8 @@ impl MachineProfile {
             return Err(refuse("disks", "at least one drive", "none".to_owned()));
         }
         let disks = profile.disks.iter().flat_map(Disk::rates);
-        let mut rates = disks.chain(profile.compute.rates()).chain([profile.checksum_bytes_per_s]);
+        let gpus = profile.gpus.iter().flat_map(GpuRates::rates);
+        let mut rates = disks.chain(profile.compute.rates()).chain(gpus).chain([profile.checksum_bytes_per_s]);
         if let Some(bad) = rates.find(|rate| !rate.is_finite() || *rate <= 0.0) {
             return Err(refuse("rates", "numbers above 0", bad.to_string()));
         }
@@ -171,14 +184,15 @@ impl MachineProfile {
         text
     }
 
-    /// What a plan for these stores and threads needs.
-    pub fn rates(&self, stores: &[PathBuf], threads: u32) -> Rates {
+    /// What a plan for these stores and threads, and this GPU if it uses one, needs.
+    pub fn rates(&self, stores: &[PathBuf], threads: u32, device: Option<DeviceId>) -> Rates {
         let cores = self.machine.cores.max(1);
         let disk = disk::together(&self.disks, stores);
         let used = threads.clamp(1, cores);
         // The engine's own thread and its helpers, one for every four cores, compute the checksum of every byte.
         let checkers = 1 + (cores / 4).clamp(1, 4);
         let checked = |rate: f64| rate.min(f64::from(checkers) * self.checksum_bytes_per_s);
+        let gpu = self.gpu(device.unwrap_or(DeviceId(0))).cloned().unwrap_or_else(GpuRates::assumed);
         Rates {
             engine: Profile {
                 disk_read_bytes_per_s: checked(disk.read_bytes_per_s),
@@ -189,11 +203,17 @@ impl MachineProfile {
                 transfer_cpu_s_per_byte: self.transfer_cpu_s_per_byte,
                 cores,
                 compute_threads: used,
-                links: Vec::new(),
+                links: device.map(|device| gpu.link(device)).into_iter().collect(),
             },
             compute: self.compute.clone(),
             speed: f64::from(used) / f64::from(self.compute.threads),
+            gpu,
         }
+    }
+
+    /// The GPU of a number; where the profile has fewer, its first, which stands for the others.
+    pub fn gpu(&self, device: DeviceId) -> Option<&GpuRates> {
+        self.gpus.get(usize::from(device.0)).or(self.gpus.first())
     }
 
     /// The rates that matter most, in words.
@@ -216,7 +236,8 @@ impl MachineProfile {
     /// Where the numbers come from, in words.
     pub fn describe(&self) -> String {
         let Machine { processor, cores, .. } = &self.machine;
-        match self.origin {
+        let assumed = if self.assumed.is_empty() { String::new() } else { format!("; assumed: {}", self.assumed) };
+        let described = match self.origin {
             Origin::Measured if self.runs > 0 => {
                 let runs = if self.runs == 1 { "a run".to_owned() } else { format!("{} runs", self.runs) };
                 format!("measured by {runs}, the last on {}, {processor}, {cores} cores", self.date)
@@ -224,7 +245,8 @@ impl MachineProfile {
             Origin::Measured => format!("measured on {}, {processor}, {cores} cores", self.date),
             Origin::Probed => format!("probed on {}, {processor}, {cores} cores", self.date),
             Origin::Assumed => format!("assumed, nothing of it measured; {cores} cores"),
-        }
+        };
+        described + &assumed
     }
 }
 
@@ -257,7 +279,7 @@ mod tests {
     #[test]
     fn threads_beyond_the_cores_bring_nothing() {
         let profile = MachineProfile::assumed(4);
-        let speed = |threads| profile.rates(&[], threads).speed;
+        let speed = |threads| profile.rates(&[], threads, None).speed;
         assert_eq!((speed(1), speed(4), speed(64)), (1.0, 4.0, 4.0));
     }
 }

@@ -10,6 +10,7 @@
 //! one computes logits. The program depends on the model, the shapes, the layout and what is kept for the
 //! backward, never on what is resident.
 
+mod ahead;
 mod backward;
 mod cost;
 mod forward;
@@ -22,6 +23,7 @@ mod runs;
 mod tests;
 mod writer;
 
+pub use ahead::UpdateOn;
 pub use levels::{Choice, Front, Kept, Room, Side, candidates};
 pub use operation::{Gradients, Operation, Sink};
 pub use phase::Phase;

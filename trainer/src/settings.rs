@@ -7,7 +7,8 @@
 //! is refused. The rest (where pages lie, budgets, threads, how often to commit) may change between two starts of a
 //! run.
 
-use mt_engine::{Backend, DirectIo};
+use crate::target::{Gpu, Precision, Target};
+use mt_engine::{Backend, DeviceId, DirectIo};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -63,6 +64,44 @@ pub enum Durability {
     None,
 }
 
+/// What computes. In a file: `cpu` or `cuda:N`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Device {
+    /// The processor.
+    #[default]
+    Cpu,
+    /// A GPU, by its number.
+    Cuda(u8),
+}
+
+impl Device {
+    fn is_cpu(&self) -> bool {
+        *self == Device::Cpu
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Device::Cpu => write!(f, "cpu"),
+            Device::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Device {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Device, &'static str> {
+        match (text, text.strip_prefix("cuda:").and_then(|number| number.parse().ok())) {
+            ("cpu", _) => Ok(Device::Cpu),
+            ("cuda", _) => Ok(Device::Cuda(0)),
+            (_, Some(number)) => Ok(Device::Cuda(number)),
+            _ => Err("cpu, cuda or cuda:N"),
+        }
+    }
+}
+
 /// A number or "auto".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -78,6 +117,10 @@ impl<T> Auto<T> {
     /// What a settings file without the setting means.
     fn unset() -> Auto<T> {
         Auto::Auto
+    }
+
+    fn is_auto(&self) -> bool {
+        matches!(self, Auto::Auto)
     }
 }
 
@@ -110,6 +153,15 @@ pub struct Settings {
     /// How pages are moved to and from the store (may change).
     #[serde(default, with = "as_text")]
     pub io: Backend,
+    /// What computes (its number may change, its kind may not).
+    #[serde(default, skip_serializing_if = "Device::is_cpu", with = "as_text")]
+    pub device: Device,
+    /// What products compute in.
+    #[serde(default, skip_serializing_if = "is_fp32")]
+    pub precision: Precision,
+    /// VRAM of the whole process in bytes (may change).
+    #[serde(default = "Auto::unset", skip_serializing_if = "Auto::is_auto")]
+    pub vram: Auto<u64>,
     /// RAM of the whole process in bytes (may change).
     pub ram: Auto<u64>,
     /// Optimizer steps of the whole run; None: decided by `epochs` (may change where the learning rate stays).
@@ -165,12 +217,13 @@ pub struct Settings {
 }
 
 /// Names of the settings that may change between two starts of a run. `steps` is judged apart.
-const MAY_CHANGE: [&str; 12] = [
+const MAY_CHANGE: [&str; 13] = [
     "model",
     "data",
     "store",
     "direct-io",
     "io",
+    "vram",
     "ram",
     "steps",
     "threads",
@@ -186,8 +239,23 @@ impl Settings {
         let value = serde_json::to_value(self).expect("settings hold only numbers, text and lists");
         let Value::Object(mut map) = value else { unreachable!("settings are a struct") };
         map.retain(|name, _| !MAY_CHANGE.contains(&name.as_str()));
+        if let Some(device) = map.get_mut("device") {
+            *device = Value::from("cuda");
+        }
         map
     }
+
+    /// What computes, and in what.
+    pub fn target(&self) -> Target {
+        match self.device {
+            Device::Cpu => Target::Cpu,
+            Device::Cuda(number) => Target::Gpu(Gpu { device: DeviceId(number), precision: self.precision }),
+        }
+    }
+}
+
+fn is_fp32(precision: &Precision) -> bool {
+    *precision == Precision::Fp32
 }
 
 /// `warmup` in a file: a number of steps, or text like "5%".
@@ -306,6 +374,9 @@ mod tests {
             store: Vec::new(),
             direct_io: DirectIo::Required,
             io: Backend::Pool,
+            device: Device::Cpu,
+            precision: Precision::Fp32,
+            vram: Auto::Auto,
             ram: Auto::Value(64 << 20),
             steps: Some(60),
             epochs: None,
@@ -337,6 +408,17 @@ mod tests {
         let text = toml::to_string(&settings()).unwrap();
         assert_eq!(toml::from_str::<Settings>(&text).unwrap(), settings());
         assert!(text.contains("warmup = \"5%\""), "{text}");
+    }
+
+    #[test]
+    fn a_gpu_is_named_in_the_file_and_a_processor_is_not() {
+        let on_gpu = Settings { device: Device::Cuda(1), precision: Precision::Bf16, ..settings() };
+        let text = toml::to_string(&on_gpu).unwrap();
+        assert!(text.contains("device = \"cuda:1\"") && text.contains("precision = \"bf16\""), "{text}");
+        assert_eq!(toml::from_str::<Settings>(&text).unwrap(), on_gpu);
+        let text = toml::to_string(&settings()).unwrap();
+        assert!(["device", "precision", "vram"].iter().all(|name| !text.contains(&format!("{name} ="))), "{text}");
+        assert!(["cuda:", "cuda:x", "gpu", "cuda:999"].iter().all(|text| text.parse::<Device>().is_err()));
     }
 
     #[test]
@@ -373,6 +455,11 @@ mod tests {
         assert_eq!(settings().identity(), other.identity());
         other.lr = 2e-3;
         assert_ne!(settings().identity(), other.identity());
+        let on_gpu = |device, precision| Settings { device, precision, vram: Auto::Value(1), ..settings() }.identity();
+        assert_eq!(on_gpu(Device::Cuda(0), Precision::Fp32), on_gpu(Device::Cuda(1), Precision::Fp32));
+        assert_ne!(on_gpu(Device::Cuda(0), Precision::Fp32), on_gpu(Device::Cuda(0), Precision::Bf16));
+        assert_ne!(on_gpu(Device::Cuda(0), Precision::Fp32), settings().identity());
+        assert_eq!(on_gpu(Device::Cpu, Precision::Fp32), settings().identity());
     }
 
     #[test]

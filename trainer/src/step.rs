@@ -16,14 +16,16 @@ mod leases;
 mod levels;
 mod model;
 mod phase;
+mod phase_gpu;
 mod prepare;
 mod state;
 #[cfg(test)]
 mod tests;
 mod trainer;
+mod updates;
 mod watch;
 
-pub use crate::memory::micro_batch_auto;
+pub use crate::memory::{gpu_micro_batch_auto, micro_batch_auto};
 pub(crate) use model::Model;
 pub use phase::{Binding, PhaseTime};
 pub(crate) use prepare::smaller;
@@ -33,6 +35,7 @@ pub use watch::StepTimes;
 
 use crate::profile::Rates;
 use crate::settings::Recompute;
+use crate::target::Target;
 
 /// Shapes of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,9 +48,11 @@ pub struct Shapes {
     pub seq: usize,
 }
 
-/// What a step may use and how it is laid out. None of it changes a result.
+/// What a step may use and how it is laid out. None of it but the target changes a result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
+    /// What computes.
+    pub target: Target,
     /// What a layer keeps for its backward.
     pub recompute: Recompute,
     /// Update in the backward, without clipping, instead of in the next forward.
@@ -68,6 +73,8 @@ pub struct Options {
     pub prefetch_intervals_max: Option<u32>,
     /// Arena and workspace together; None: unlimited.
     pub budget_bytes: Option<u64>,
+    /// VRAM for pages and workspace; without a GPU of no meaning.
+    pub vram_bytes: u64,
     /// Bytes on all volumes.
     pub disk_bytes: u64,
 }

@@ -17,6 +17,35 @@ pub enum Product {
     BackwardWeight,
 }
 
+/// A kernel that passes over memory once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kernel {
+    /// AdamW on split weights.
+    Adamw,
+    /// Joining split weights.
+    Join,
+    /// Sum of squares.
+    SumSquares,
+    /// RMSNorm forward.
+    NormForward,
+    /// RMSNorm backward.
+    NormBackward,
+    /// SwiGLU forward.
+    SwigluForward,
+    /// SwiGLU backward.
+    SwigluBackward,
+    /// Rotation of queries and keys.
+    Rope,
+    /// Addition in place.
+    Add,
+    /// Log-sum-exp over logits.
+    LossForward,
+    /// Gradient of logits in place.
+    LossBackward,
+    /// A copy of f32 elements.
+    Copy,
+}
+
 /// A product's measured rate: `rows` x `columns` of the result, sums of `depth` terms.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -186,6 +215,24 @@ impl Compute {
         }
     }
 
+    /// Elements a second of a kernel.
+    pub fn rate(&self, kernel: Kernel) -> f64 {
+        match kernel {
+            Kernel::Adamw => self.adamw_elements_per_s,
+            Kernel::Join => self.join_elements_per_s,
+            Kernel::SumSquares => self.sum_squares_elements_per_s,
+            Kernel::NormForward => self.norm_forward_elements_per_s,
+            Kernel::NormBackward => self.norm_backward_elements_per_s,
+            Kernel::SwigluForward => self.swiglu_forward_elements_per_s,
+            Kernel::SwigluBackward => self.swiglu_backward_elements_per_s,
+            Kernel::Rope => self.rope_elements_per_s,
+            Kernel::Add => self.add_elements_per_s,
+            Kernel::LossForward => self.loss_forward_elements_per_s,
+            Kernel::LossBackward => self.loss_backward_elements_per_s,
+            Kernel::Copy => self.copy_bytes_per_s / size_of::<f32>() as f64,
+        }
+    }
+
     /// Multiplications and additions a second of a product of this shape.
     pub fn product(&self, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
         let wanted = [rows, columns, depth].map(measured_side);
@@ -223,12 +270,12 @@ pub fn measured_side(side: usize) -> usize {
 }
 
 /// Sum of the squared logarithms of the ratios.
-fn distance<const N: usize>(a: &[usize; N], b: &[usize; N]) -> f64 {
+pub(super) fn distance<const N: usize>(a: &[usize; N], b: &[usize; N]) -> f64 {
     a.iter().zip(b).map(|(a, b)| ((*a as f64).ln() - (*b as f64).ln()).powi(2)).sum()
 }
 
 /// The mean time an operation, weighted by the inverse of the squared distance; a point that is hit decides alone.
-fn interpolate(points: impl Iterator<Item = (f64, f64)>) -> f64 {
+pub(super) fn interpolate(points: impl Iterator<Item = (f64, f64)>) -> f64 {
     let (mut weights, mut times) = (0.0, 0.0);
     for (distance, rate) in points {
         if distance < 1e-9 {

@@ -121,6 +121,8 @@ pub fn machine(dirs: &[PathBuf], threads: u32, wanted: &Wanted) -> Result<Machin
         transfer_cpu_s_per_byte,
         checksum_bytes_per_s: probe::checksum_bytes_per_s(),
         compute: kernels(&cpu),
+        gpus: Vec::new(),
+        assumed: String::new(),
     };
     points(&cpu, wanted, &mut profile.compute);
     Ok(profile)

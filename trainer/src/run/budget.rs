@@ -1,5 +1,6 @@
 //! The budgets of the whole process. RAM: what is in use already, the workspace of the computation, and the arena,
-//! which gets the rest. Disk: what is free on the volumes. What does not fit is refused with a command that does.
+//! which gets the rest. VRAM: the context, the workspace, and pages. Disk: what is free on the volumes. What does not
+//! fit is refused with a command that does.
 
 use super::cadence;
 use super::command_line::CommandLine;
@@ -10,6 +11,8 @@ use crate::error::{Error, Part, Result};
 use crate::profile::Rates;
 use crate::settings::{Auto, Durability, Recompute, Settings};
 use crate::step::{Options, Prepared, Shapes, prepare, smaller};
+use crate::target::Target;
+use crate::vram::{CONTEXT_BYTES, CONTEXT_RAM_BYTES};
 use std::path::{Path, PathBuf};
 
 /// For the engine's tables, rings and threads, which come after the base is measured.
@@ -22,6 +25,8 @@ const SLACK: u64 = 1 << 20;
 const DISK_MARGIN_SHARE: u64 = 100;
 /// Tries to find the nearest budget that fits: a refusal may ask for more once it got what it asked for.
 const TRIES: usize = 8;
+/// VRAM that is suggested is a multiple of this.
+const VRAM_STEP: u64 = 1 << 30;
 
 /// RAM of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +47,8 @@ impl Ram {
 
     /// For a process that has these bytes in use before its compute threads start.
     pub fn with_base(settings: &Settings, resident: u64) -> Ram {
-        let base = resident + RESERVE + settings.threads * THREAD;
+        let context = settings.target().gpu().map_or(0, |_| CONTEXT_RAM_BYTES);
+        let base = resident + RESERVE + context + settings.threads * THREAD;
         match settings.ram {
             Auto::Value(budget) => Ram { budget, base, auto: None },
             Auto::Auto => {
@@ -50,6 +56,29 @@ impl Ram {
                 Ram { budget: available.bytes, base, auto: Some(available) }
             }
         }
+    }
+}
+
+/// VRAM of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Vram {
+    /// The budget; 0 without a GPU.
+    pub budget: u64,
+}
+
+impl Vram {
+    /// What the settings say, else what the profile's GPU has.
+    pub fn new(settings: &Settings, rates: &Rates) -> Vram {
+        let budget = match settings.target() {
+            Target::Cpu => 0,
+            Target::Gpu(_) => settings.vram.value().unwrap_or(rates.gpu.vram_bytes),
+        };
+        Vram { budget }
+    }
+
+    /// What pages and workspace may have.
+    fn for_step(self) -> u64 {
+        self.budget.saturating_sub(CONTEXT_BYTES)
     }
 }
 
@@ -87,6 +116,7 @@ pub(super) struct Fit<'a> {
     pub settings: &'a Settings,
     pub rates: &'a Rates,
     pub ram: Ram,
+    pub vram: Vram,
     pub disk: Disk,
     /// Folders of the store.
     pub stores: &'a [PathBuf],
@@ -118,6 +148,8 @@ pub(super) struct Fitted {
 pub(super) struct Missing {
     /// RAM of the whole process that would do.
     pub ram: Option<u64>,
+    /// VRAM of the whole process that would do.
+    pub vram: Option<u64>,
     /// Space on the volumes that would do.
     pub disk: Option<u64>,
 }
@@ -126,7 +158,7 @@ impl Fit<'_> {
     /// Plans the run within the budgets.
     ///
     /// # Errors
-    /// `DoesNotFit` with the bytes that are missing of both budgets and commands that fit; a smaller micro-batch only
+    /// `DoesNotFit` with the bytes that are missing of all budgets and commands that fit; a smaller micro-batch only
     /// if the run has none yet.
     pub fn or_refuse(&self, asked: Asked<'_>) -> Result<Fitted> {
         match self.plan() {
@@ -138,7 +170,7 @@ impl Fit<'_> {
     /// Plans the run within the budgets.
     ///
     /// # Errors
-    /// `DoesNotFit` for the budget that fails first, in bytes of workspace and arena where it is RAM.
+    /// `DoesNotFit` for the budget that fails first, in bytes of workspace and pages where it is RAM or VRAM.
     pub fn plan(&self) -> Result<Fitted> {
         match self.settings.durability {
             Durability::Full => self.durable(),
@@ -178,6 +210,7 @@ impl Fit<'_> {
     fn prepare(&self, has_disk: bool, sweeps_per_commit: u32, recompute: Recompute) -> Result<Prepared> {
         let settings = self.settings;
         let mut options = Options {
+            target: settings.target(),
             recompute,
             fused_backward: false,
             durable: settings.durability == Durability::Full,
@@ -188,13 +221,17 @@ impl Fit<'_> {
             rates: self.rates.clone(),
             prefetch_intervals_max: None,
             budget_bytes: Some(self.ram.budget.saturating_sub(self.ram.base)),
+            vram_bytes: self.vram.for_step(),
             disk_bytes: self.disk.budget,
         };
         let Model { config, manifest, .. } = self.model;
         let in_forward = prepare(config, manifest, self.shapes, &options);
         // An update in backward comes before the global norm is known, and before the whole gradient is known to be
-        // finite: it needs a commit to go back to.
-        if settings.max_grad_norm.is_some() || settings.durability != Durability::Full {
+        // finite: it needs a commit to go back to. Programs for a GPU have it in forward alone.
+        if settings.max_grad_norm.is_some()
+            || settings.durability != Durability::Full
+            || settings.target() != Target::Cpu
+        {
             return in_forward;
         }
         options.fused_backward = true;
@@ -218,6 +255,10 @@ impl Fit<'_> {
                     tried.ram.budget = (self.ram.base + need_bytes + SLACK).max(tried.ram.budget + SLACK);
                     missing.ram = Some(tried.ram.budget);
                 }
+                Err(Error::DoesNotFit { part: Part::Vram, need_bytes, .. }) => {
+                    tried.vram.budget = (CONTEXT_BYTES + need_bytes + SLACK).max(tried.vram.budget + SLACK);
+                    missing.vram = Some(tried.vram.budget);
+                }
                 Err(Error::DoesNotFit { part: Part::Disk, need_bytes, .. }) => {
                     tried.disk.budget = need_bytes;
                     missing.disk = Some(need_bytes);
@@ -239,6 +280,15 @@ impl Fit<'_> {
             );
             (Part::Ram, what, ram, self.ram.budget)
         });
+        let vram = missing.vram.map(|vram| {
+            let what = format!(
+                "VRAM ({} of {} for context and libraries; missing {})",
+                size::human(CONTEXT_BYTES),
+                size::human(self.vram.budget),
+                size::human(vram.saturating_sub(self.vram.budget))
+            );
+            (Part::Vram, what, vram, self.vram.budget)
+        });
         let disk = missing.disk.map(|disk| {
             let lacking = disk.saturating_sub(self.disk.budget);
             let what = match self.disk.is_given {
@@ -250,30 +300,38 @@ impl Fit<'_> {
             };
             (Part::Disk, what, disk, self.disk.budget)
         });
-        let ram_flag = missing.ram.map(|bytes| ("ram", size::flag(bytes)));
-        let disk_flag = missing.disk.map(|bytes| ("disk", size::flag(bytes)));
-        let mut hints = match disk_flag {
-            Some(_) if !self.disk.is_given => self.other_room(asked, ram_flag),
-            given => {
-                let flags: Vec<(&str, String)> = ram_flag.into_iter().chain(given).collect();
+        let flag = |name, bytes: Option<u64>| bytes.map(|bytes| (name, size::flag(bytes)));
+        let memory: Vec<_> = flag("ram", missing.ram).into_iter().chain(flag("vram", missing.vram)).collect();
+        let mut hints = match missing.disk {
+            Some(_) if !self.disk.is_given => self.other_room(asked, &memory),
+            disk => {
+                let flags: Vec<_> = memory.into_iter().chain(flag("disk", disk)).collect();
                 vec![format!("run: {}", asked.command.with_all(&flags))]
             }
         };
+        if let Some(bytes) = self.more_vram(missing) {
+            hints.push(format!("or:  {}", asked.command.with("vram", &size::flag(bytes))));
+        }
         if missing.disk.is_none()
             && let Some(rows) = self.smaller_micro_batch(asked.is_new)
         {
             hints.push(format!("or:  {}", asked.command.with("micro-batch", &rows.to_string())));
         }
-        let (first, second) = match (ram, disk) {
-            (Some(ram), disk) => (ram, disk),
-            (None, Some(disk)) => (disk, None),
-            (None, None) => unreachable!("a refusal names what is missing"),
-        };
-        let (part, mut what, need_bytes, have_bytes) = first;
-        if let Some((_, also, need, have)) = second {
+        let mut lacking = [ram, vram, disk].into_iter().flatten();
+        let (part, mut what, need_bytes, have_bytes) = lacking.next().expect("a refusal names what is missing");
+        for (_, also, need, have) in lacking {
             what = format!("{also} needs {need} bytes, has {have}; {what}");
         }
         Error::DoesNotFit { part, what, need_bytes, have_bytes, hint: Some(hints.join("\n")) }
+    }
+
+    /// VRAM that would hold what RAM alone is missing, if some would: what a GPU alone uses may live in either.
+    fn more_vram(&self, missing: Missing) -> Option<u64> {
+        let Missing { ram: Some(ram), vram: None, disk: None } = missing else { return None };
+        self.settings.target().gpu()?;
+        let lacking = ram.saturating_sub(self.ram.budget);
+        let more = [1, 2].map(|times| (self.vram.budget + times * lacking).next_multiple_of(VRAM_STEP));
+        more.into_iter().find(|&budget| Fit { vram: Vram { budget }, ..*self }.plan().is_ok())
     }
 
     /// The refusal of one volume that is too small, where all of them together are not.
@@ -281,7 +339,7 @@ impl Fit<'_> {
         let have_bytes = self.disk.budget;
         let stores = [volume.to_path_buf()];
         let what = Fit { stores: &stores, ..*self }.no_room(need_bytes.saturating_sub(have_bytes));
-        let hint = Some(self.other_room(asked, None).join("\n"));
+        let hint = Some(self.other_room(asked, &[]).join("\n"));
         Error::DoesNotFit { part: Part::Disk, what, need_bytes, have_bytes, hint }
     }
 
@@ -292,12 +350,12 @@ impl Fit<'_> {
     }
 
     /// What helps where volumes are too small: others, with what else is missing, or no commits, if that fits.
-    fn other_room(&self, asked: Asked<'_>, also: Option<(&str, String)>) -> Vec<String> {
+    fn other_room(&self, asked: Asked<'_>, also: &[(&str, String)]) -> Vec<String> {
         if !asked.is_new {
-            let then = also.map(|flag| format!("then run: {}", asked.command.with_all(&[flag])));
+            let then = (!also.is_empty()).then(|| format!("then run: {}", asked.command.with_all(also)));
             return [Some("free that".to_owned()), then].into_iter().flatten().collect();
         }
-        let flags: Vec<(&str, String)> = also.into_iter().chain([("store", "DIR".to_owned())]).collect();
+        let flags: Vec<(&str, String)> = also.iter().cloned().chain([("store", "DIR".to_owned())]).collect();
         let mut hints = vec![format!("free that, or use another volume: {}", asked.command.with_all(&flags))];
         let volatile = Settings { durability: Durability::None, ..self.settings.clone() };
         if self.settings.durability == Durability::Full && (Fit { settings: &volatile, ..*self }).plan().is_ok() {

@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::lr::LearningRate;
 use crate::model::{Manifest, ModelConfig};
 use crate::settings::{Auto, STEPS_MAX, Settings};
-use crate::step::{Shapes, micro_batch_auto};
+use crate::step::{Shapes, gpu_micro_batch_auto, micro_batch_auto};
+use crate::target::Target;
 use mt_kernels::Cpu;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -168,7 +169,10 @@ pub(super) fn learning_rate(settings: &Settings, total_steps: u64) -> LearningRa
 pub(super) fn micro_batch(settings: &Settings) -> u64 {
     match settings.micro_batch {
         Auto::Value(rows) => rows.min(settings.batch),
-        Auto::Auto => micro_batch_auto(settings.batch, settings.seq_len),
+        Auto::Auto => match settings.target() {
+            Target::Cpu => micro_batch_auto(settings.batch, settings.seq_len),
+            Target::Gpu(_) => gpu_micro_batch_auto(settings.batch, settings.seq_len),
+        },
     }
 }
 

@@ -43,7 +43,7 @@ pub use metrics::StepRecord;
 pub use note::Note;
 pub use observer::{Ending, Event, Observer, Planned, RamParts, Summary};
 pub use plan::{
-    KeptCounts, Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores, wanted,
+    GpuPart, KeptCounts, Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores, wanted,
     wanted_by_run,
 };
 pub use processes::{Last, Predicted, PredictedPhase, ProcessEnd, ProcessLine, ProcessStart};

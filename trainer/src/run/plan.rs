@@ -4,7 +4,7 @@
 //! What it is not: another way of planning. It asks the same function as a run before its first step, so what it
 //! refuses a run refuses. Everything in a report is predicted except sizes.
 
-use super::budget::{Asked, Disk, Fit, Fitted, Ram};
+use super::budget::{Asked, Disk, Fit, Fitted, Ram, Vram};
 use super::command_line::CommandLine;
 use super::folder;
 use super::inputs::{self, Model, shapes};
@@ -19,6 +19,9 @@ use crate::profile::{MachineProfile, Rates};
 use crate::schedule::Kept;
 use crate::settings::Settings;
 use crate::step::PhaseTime;
+use crate::target::Gpu;
+use crate::vram::CONTEXT_BYTES;
+use mt_engine::plan::Station;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -76,6 +79,8 @@ pub struct Report {
     pub update_in_backward: bool,
     /// Steps between commits; none: no commits.
     pub checkpoint_every: Option<u64>,
+    /// The GPU; none: the processor computes.
+    pub gpu: Option<GpuPart>,
     /// Budgets and needs.
     pub limits: Limits,
     /// What lives where.
@@ -112,6 +117,41 @@ impl KeptCounts {
     }
 }
 
+/// A GPU's part of a plan, in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuPart {
+    /// Its number.
+    pub device: u8,
+    /// Its name, and what of its rates nobody measured.
+    pub name: String,
+    /// What its products compute in.
+    pub precision: &'static str,
+    /// VRAM of the process.
+    pub vram: u64,
+    /// Of it: context and libraries; assumed.
+    pub vram_context: u64,
+    /// Of it: the workspace, which holds a layer.
+    pub vram_workspace: u64,
+    /// Of it: pages that stay.
+    pub vram_placed: u64,
+    /// Of it: the window that the others pass through.
+    pub vram_window: u64,
+    /// The most that is in use at a time.
+    pub vram_peak: u64,
+    /// Parameters that it updates; the processor updates the others.
+    pub updates: u64,
+    /// Bytes of a step from RAM to VRAM.
+    pub upload_bytes: u64,
+    /// Bytes of a step from VRAM to RAM, commits apart.
+    pub download_bytes: u64,
+    /// Bytes up a parameter.
+    pub up_per_parameter: f64,
+    /// Bytes down a parameter.
+    pub down_per_parameter: f64,
+    /// Seconds of a step in which the GPU computes.
+    pub compute_seconds: f64,
+}
+
 /// Budgets and needs, in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Limits {
@@ -140,6 +180,8 @@ pub struct Place {
     pub what: &'static str,
     /// All of it.
     pub bytes: u64,
+    /// Stays in VRAM.
+    pub in_vram: u64,
     /// Stays in RAM.
     pub in_ram: u64,
     /// Passes through RAM from and to the drives.
@@ -225,9 +267,11 @@ pub fn plan(question: &Question<'_>) -> Result<Report> {
     let disk = Disk::measure(settings.disk, &question.stores, 0)?;
     let micro_batch = inputs::micro_batch(settings);
     let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
-    let rates = question.profile.rates(&question.stores, settings.threads as u32);
+    let device = settings.target().gpu().map(|gpu| gpu.device);
+    let rates = question.profile.rates(&question.stores, settings.threads as u32, device);
+    let vram = Vram::new(settings, &rates);
     let stores = &question.stores;
-    let fit = Fit { model: &model, shapes: &shapes, micro_batch, settings, rates: &rates, ram, disk, stores };
+    let fit = Fit { model: &model, shapes: &shapes, micro_batch, settings, rates: &rates, ram, vram, disk, stores };
     // A plan leaves open what becomes of the trained model.
     let fitted = fit.or_refuse(Asked { command: question.command, is_new: true, has_export: true })?;
     let paper = Paper { question, fit, fitted: &fitted };
@@ -312,6 +356,7 @@ impl Paper<'_> {
             kept: KeptCounts::of(prepared.kept()),
             update_in_backward: prepared.update_only.is_none(),
             checkpoint_every: self.fitted.checkpoint_every,
+            gpu: self.gpu(),
             limits: self.limits(),
             places: self.places(),
             step: self.step(),
@@ -335,13 +380,40 @@ impl Paper<'_> {
             ram_workspace: workspace,
             ram_pages: arena,
             ram_placed: placed,
-            ram_peak: base
-                + workspace
-                + (arena - prepared.steady.placed_bytes - prepared.steady.window_bytes)
-                + prepared.prediction.peak_host_bytes,
+            ram_peak: base + workspace + (arena - prepared.steady.arena_bytes()) + prepared.prediction.peak_host_bytes,
             disk: if self.fitted.has_disk { prepared.store_bytes() } else { 0 },
             drives: self.drives(),
         }
+    }
+
+    fn gpu(&self) -> Option<GpuPart> {
+        let Gpu { device, precision } = self.fit.settings.target().gpu()?;
+        let (prepared, rates) = (&self.fitted.prepared, &self.fit.rates.gpu);
+        let share = prepared.device()?;
+        let moved = prepared.prediction.devices.iter().find(|moved| moved.device == device)?;
+        let parameters = self.parameters() as f64;
+        let assumed = match rates.assumed.as_slice() {
+            [] => String::new(),
+            names => format!("; assumed: {}", names.join(", ")),
+        };
+        let busy = prepared.prediction.busy.iter().find(|busy| busy.station == Station::Compute(device));
+        Some(GpuPart {
+            device: device.0,
+            name: format!("{}{assumed}", rates.name),
+            precision: precision.name(),
+            vram: self.fit.vram.budget,
+            vram_context: CONTEXT_BYTES,
+            vram_workspace: share.work_bytes,
+            vram_placed: share.placed_bytes,
+            vram_window: share.window_bytes,
+            vram_peak: CONTEXT_BYTES + moved.peak_bytes,
+            updates: prepared.updated_on_gpu(&self.fit.model.manifest),
+            upload_bytes: moved.upload_bytes,
+            download_bytes: moved.download_bytes,
+            up_per_parameter: moved.upload_bytes as f64 / parameters,
+            down_per_parameter: moved.download_bytes as f64 / parameters,
+            compute_seconds: busy.map_or(0.0, |busy| busy.seconds),
+        })
     }
 
     fn drives(&self) -> u64 {
@@ -357,9 +429,10 @@ impl Paper<'_> {
         ];
         let of_regions = |(what, names): (&'static str, &[&str])| {
             let parts = self.fitted.prepared.residence();
-            let mut place = Place { what, bytes: 0, in_ram: 0, streamed: 0, on_disk: 0 };
+            let mut place = Place { what, bytes: 0, in_vram: 0, in_ram: 0, streamed: 0, on_disk: 0 };
             for part in parts.iter().filter(|part| names.contains(&part.region.as_str())) {
-                place.bytes += part.placed_bytes + part.streamed_bytes;
+                place.bytes += part.vram_bytes + part.placed_bytes + part.streamed_bytes;
+                place.in_vram += part.vram_bytes;
                 place.in_ram += part.placed_bytes;
                 place.streamed += part.streamed_bytes;
                 place.on_disk += if self.fitted.has_disk { part.disk_bytes } else { 0 };
@@ -431,9 +504,13 @@ impl Paper<'_> {
 
     fn what_if(&self) -> Vec<WhatIf> {
         const STEP: u64 = 64 << 30;
-        let ram = self.fit.ram;
+        let (ram, vram) = (self.fit.ram, self.fit.vram);
+        let with_vram = |budget| Fit { vram: Vram { budget }, ..self.fit };
         let with_ram = |budget| Fit { ram: Ram { budget, ..ram }, ..self.fit };
         let mut found = Vec::new();
+        if self.fitted.prepared.device().is_some_and(|share| share.window_bytes > 0) {
+            found.push(self.compare("twice the VRAM".to_owned(), &with_vram(2 * vram.budget)));
+        }
         if self.fitted.prepared.steady.window_bytes > 0 {
             found.push(self.compare("twice the RAM".to_owned(), &with_ram(2 * ram.budget)));
             if ram.budget >= STEP / 8 && ram.budget != STEP {

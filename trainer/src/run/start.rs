@@ -1,7 +1,7 @@
 //! Starting a run's process: plan, store, import, steps, export. `train` and `resume` differ in what they find; what
 //! they do from there on is here.
 
-use super::budget::{Asked, Disk, Fit, Fitted, Ram};
+use super::budget::{Asked, Disk, Fit, Fitted, Ram, Vram};
 use super::command_line::CommandLine;
 use super::drift::Drift;
 use super::folder::{RunFolder, RunRecord};
@@ -165,11 +165,13 @@ impl Start<'_> {
 
     fn fit_into<'a>(&'a self, ram: Ram, disk: Disk, stores: &'a [PathBuf], rates: &'a Rates) -> Fit<'a> {
         let Inputs { model, shapes, micro_batch, .. } = self.inputs;
-        Fit { model, shapes, micro_batch: *micro_batch, settings: self.settings, rates, ram, disk, stores }
+        let vram = Vram::new(self.settings, rates);
+        Fit { model, shapes, micro_batch: *micro_batch, settings: self.settings, rates, ram, vram, disk, stores }
     }
 
     fn rates(&self, stores: &[PathBuf]) -> Rates {
-        self.process.profile.rates(stores, self.settings.threads as u32)
+        let device = self.settings.target().gpu().map(|gpu| gpu.device);
+        self.process.profile.rates(stores, self.settings.threads as u32, device)
     }
 
     fn asked(&self) -> Asked<'_> {

@@ -1,43 +1,67 @@
-//! Estimated times of operations on the processor, from the kernels' rates: the same kernels on the same shapes as the
-//! executor calls them. Only the planner uses them; no result depends on them.
+//! Estimated times of operations, from the kernels' rates: the same kernels on the same shapes as the executor calls
+//! them, on the processor or on a GPU. Only the planner uses them; no result depends on them.
 //!
 //! What it leaves out: what waits for a lease, and what transfers take from the cores. The engine's simulation adds
 //! both.
 
 use crate::block::{Dims, Level};
-use crate::profile::{Product, Rates};
+use crate::profile::{GpuRates, Kernel, Product, Rates};
+use crate::target::{Gpu, Precision, Target};
 use mt_kernels::norm2::LEAF;
+
+/// Whose kernels.
+#[derive(Clone, Copy)]
+enum Machine<'a> {
+    Cpu(&'a Rates),
+    Gpu(&'a GpuRates, Precision),
+}
 
 /// Times by operation, in seconds until [`Cost::ns`].
 #[derive(Clone, Copy)]
 pub(super) struct Cost<'a> {
-    rates: &'a Rates,
+    machine: Machine<'a>,
     dims: Dims,
     seq: usize,
 }
 
 impl<'a> Cost<'a> {
-    pub(super) fn new(rates: &'a Rates, dims: Dims, seq: usize) -> Cost<'a> {
-        Cost { rates, dims, seq }
+    /// Times on the target.
+    pub(super) fn new(rates: &'a Rates, target: Target, dims: Dims, seq: usize) -> Cost<'a> {
+        let machine = match target {
+            Target::Cpu => Machine::Cpu(rates),
+            Target::Gpu(Gpu { precision, .. }) => Machine::Gpu(&rates.gpu, precision),
+        };
+        Cost { machine, dims, seq }
     }
 
     pub(super) fn ns(seconds: f64) -> u64 {
         (seconds * 1e9) as u64
     }
 
-    /// A kernel that passes over memory on all threads.
-    fn pass(&self, elements: usize, elements_per_s: f64) -> f64 {
-        elements as f64 / (elements_per_s * self.rates.speed)
+    /// A kernel that passes over memory, on all threads or the whole GPU.
+    fn pass(&self, elements: usize, kernel: Kernel) -> f64 {
+        match self.machine {
+            Machine::Cpu(rates) => elements as f64 / (rates.compute.rate(kernel) * rates.speed),
+            Machine::Gpu(gpu, precision) => gpu.pass_s(elements, kernel, precision),
+        }
     }
 
-    /// A copy by one thread.
+    /// A copy of f32 elements, on the processor by one thread.
     pub(super) fn copy(&self, elements: usize) -> f64 {
-        (elements * size_of::<f32>()) as f64 / self.rates.compute.copy_bytes_per_s
+        match self.machine {
+            Machine::Cpu(rates) => (elements * size_of::<f32>()) as f64 / rates.compute.copy_bytes_per_s,
+            Machine::Gpu(gpu, precision) => gpu.pass_s(elements, Kernel::Copy, precision),
+        }
     }
 
     fn product(&self, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
-        let rate = self.rates.compute.product(product, rows, columns, depth);
-        2.0 * (rows as f64 * columns as f64 * depth as f64) / (rate * self.rates.speed)
+        let operations = 2.0 * (rows as f64 * columns as f64 * depth as f64);
+        match self.machine {
+            Machine::Cpu(rates) => operations / (rates.compute.product(product, rows, columns, depth) * rates.speed),
+            Machine::Gpu(gpu, precision) => {
+                gpu.launch_s + operations / gpu.product(precision, product, rows, columns, depth)
+            }
+        }
     }
 
     fn forward(&self, tokens: usize, inputs: usize, outputs: usize) -> f64 {
@@ -51,15 +75,15 @@ impl<'a> Cost<'a> {
     }
 
     fn norm(&self, elements: usize) -> f64 {
-        self.pass(elements, self.rates.compute.norm_forward_elements_per_s)
+        self.pass(elements, Kernel::NormForward)
     }
 
     fn norm_backward(&self, elements: usize) -> f64 {
-        self.pass(elements, self.rates.compute.norm_backward_elements_per_s)
+        self.pass(elements, Kernel::NormBackward)
     }
 
     fn rope(&self, tokens: usize) -> f64 {
-        self.pass(tokens * (self.dims.query() + self.dims.key()), self.rates.compute.rope_elements_per_s)
+        self.pass(tokens * (self.dims.query() + self.dims.key()), Kernel::Rope)
     }
 
     /// Attention's forward and backward over `rows` rows, with keys in a window if there is one.
@@ -70,26 +94,34 @@ impl<'a> Cost<'a> {
         // Token t sees t + 1 tokens, or the window.
         let seen = window * (window + 1.0) / 2.0 + (seq - window) * window;
         let terms = rows as f64 * heads as f64 * seen * head_dim as f64;
-        let (forward, backward) = self.rates.compute.attention(rows, self.seq, heads, kv_heads, head_dim);
-        (4.0 * terms / (forward * self.rates.speed), 10.0 * terms / (backward * self.rates.speed))
+        match self.machine {
+            Machine::Cpu(rates) => {
+                let (forward, backward) = rates.compute.attention(rows, self.seq, heads, kv_heads, head_dim);
+                (4.0 * terms / (forward * rates.speed), 10.0 * terms / (backward * rates.speed))
+            }
+            Machine::Gpu(gpu, precision) => {
+                let (forward, backward) = gpu.attention(precision);
+                (gpu.launch_s + 4.0 * terms / forward, gpu.launch_s + 10.0 * terms / backward)
+            }
+        }
     }
 
     /// The pending update with the new weights joined.
     pub(super) fn update(&self, elements: usize) -> f64 {
-        self.pass(elements, self.rates.compute.adamw_elements_per_s)
+        self.pass(elements, Kernel::Adamw)
     }
 
     pub(super) fn join(&self, elements: usize) -> f64 {
-        self.pass(elements, self.rates.compute.join_elements_per_s)
+        self.pass(elements, Kernel::Join)
     }
 
     pub(super) fn sum_squares(&self, elements: usize) -> f64 {
-        self.pass(elements.max(LEAF), self.rates.compute.sum_squares_elements_per_s)
+        self.pass(elements.max(LEAF), Kernel::SumSquares)
     }
 
     /// The share of all tokens' embedding rows that a chunk holds: `share` of them, copied or added.
     pub(super) fn rows(&self, tokens: usize, share: f64) -> f64 {
-        share * self.pass(tokens * self.dims.hidden, self.rates.compute.add_elements_per_s)
+        share * self.pass(tokens * self.dims.hidden, Kernel::Add)
     }
 
     /// The attention half without its output projection.
@@ -109,14 +141,14 @@ impl<'a> Cost<'a> {
     fn mlp_forward(&self, tokens: usize) -> f64 {
         let Dims { hidden, mlp, .. } = self.dims;
         self.forward(tokens, self.dims.query(), hidden)
-            + self.pass(tokens * hidden, self.rates.compute.add_elements_per_s)
+            + self.pass(tokens * hidden, Kernel::Add)
             + self.norm(tokens * hidden)
             + 2.0 * self.forward(tokens, hidden, mlp)
             + self.swiglu(tokens)
     }
 
     fn swiglu(&self, tokens: usize) -> f64 {
-        self.pass(tokens * self.dims.mlp, self.rates.compute.swiglu_forward_elements_per_s)
+        self.pass(tokens * self.dims.mlp, Kernel::SwigluForward)
     }
 
     /// What a layer's backward computes again at a level.
@@ -134,7 +166,7 @@ impl<'a> Cost<'a> {
         self.attention_forward(rows, window)
             + self.mlp_forward(tokens)
             + self.forward(tokens, self.dims.mlp, self.dims.hidden)
-            + self.pass(tokens * self.dims.hidden, self.rates.compute.add_elements_per_s)
+            + self.pass(tokens * self.dims.hidden, Kernel::Add)
     }
 
     pub(super) fn layer_backward(&self, rows: usize, window: Option<usize>, level: Level) -> f64 {
@@ -142,7 +174,7 @@ impl<'a> Cost<'a> {
         let (query, key, tokens) = (self.dims.query(), self.dims.key(), rows * self.seq);
         let heads = if qk_norm { self.norm_backward(tokens * (query + key)) } else { 0.0 };
         let mlp_half = self.backward(tokens, mlp, hidden)
-            + self.pass(tokens * mlp, self.rates.compute.swiglu_backward_elements_per_s)
+            + self.pass(tokens * mlp, Kernel::SwigluBackward)
             + 2.0 * self.backward(tokens, hidden, mlp)
             + self.norm_backward(tokens * hidden);
         let attention_half = self.backward(tokens, query, hidden)
@@ -172,14 +204,12 @@ impl<'a> Cost<'a> {
 
     /// Logits of a tile, taken into the running log-sum-exp.
     pub(super) fn tile_forward(&self, tokens: usize, rows: usize) -> f64 {
-        self.logits(tokens, rows) + self.pass(tokens * rows, self.rates.compute.loss_forward_elements_per_s)
+        self.logits(tokens, rows) + self.pass(tokens * rows, Kernel::LossForward)
     }
 
     /// Gradients of a tile, its logits kept or computed again.
     pub(super) fn tile_backward(&self, tokens: usize, rows: usize, kept: bool) -> f64 {
         let again = if kept { 0.0 } else { self.logits(tokens, rows) };
-        again
-            + self.pass(tokens * rows, self.rates.compute.loss_backward_elements_per_s)
-            + self.backward(tokens, self.dims.hidden, rows)
+        again + self.pass(tokens * rows, Kernel::LossBackward) + self.backward(tokens, self.dims.hidden, rows)
     }
 }

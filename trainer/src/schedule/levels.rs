@@ -6,9 +6,10 @@
 //! what a choice costs, less those that another sum beats in both. It is exact, and one front answers for every budget.
 //! With n layers of equal size its length is at most about n^2, the number of different sums of bytes.
 //!
-//! A [`Room`] says what a point of the front means for a step: kept bytes go into the RAM that nothing else takes, what
-//! does not fit there is written in the forward and read in the backward, and each of the two takes as long as the
-//! longer of computation and link. More RAM never makes a point slower, so it never makes the best one slower.
+//! A [`Room`] says what a point of the front means for a step: kept bytes go into the VRAM and RAM that nothing else
+//! takes, what does not fit there is written in the forward and read in the backward, over the link of the GPU and over
+//! the disk's, and each of the two takes as long as the longest of computation and links. More memory never makes a
+//! point slower, so it never makes the best one slower.
 //!
 //! What it is not: a prediction. It leaves out the window, commits, cores that transfers take; its solutions are
 //! candidates that the engine's planner judges.
@@ -16,7 +17,7 @@
 use super::Description;
 use super::cost::Cost;
 use crate::block::{Dims, Level};
-use mt_engine::Profile;
+use mt_engine::{LinkRates, Profile};
 
 /// What is kept between forward and backward.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -139,23 +140,46 @@ fn extend(points: &[Point], choices: &[Choice]) -> Vec<Point> {
 pub struct Side {
     /// Seconds of computation.
     pub compute_s: f64,
-    /// Bytes read over the link.
+    /// Seconds of what the processor does beside a GPU.
+    pub beside_s: f64,
+    /// Bytes read from disk.
     pub read_bytes: u64,
-    /// Bytes written over the link.
+    /// Bytes written to disk.
     pub write_bytes: u64,
+    /// Bytes from RAM to VRAM.
+    pub up_bytes: u64,
+    /// Bytes from VRAM to RAM.
+    pub down_bytes: u64,
+}
+
+impl Side {
+    fn and(self, other: Side) -> Side {
+        Side {
+            compute_s: self.compute_s + other.compute_s,
+            beside_s: self.beside_s + other.beside_s,
+            read_bytes: self.read_bytes + other.read_bytes,
+            write_bytes: self.write_bytes + other.write_bytes,
+            up_bytes: self.up_bytes + other.up_bytes,
+            down_bytes: self.down_bytes + other.down_bytes,
+        }
+    }
 }
 
 /// What a step has room for.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Room {
+    /// Bytes of VRAM that nothing else takes; 0 without a GPU.
+    pub vram_bytes: u64,
     /// Bytes of RAM that nothing else takes.
     pub ram_bytes: u64,
     /// Forward.
     pub forward: Side,
     /// Backward, without what it computes again.
     pub backward: Side,
-    /// Rates of the link; None: there is no disk.
+    /// Rates of the disk's link; None: there is no disk.
     pub link: Option<Profile>,
+    /// Rates of the GPU's link.
+    pub device: Option<LinkRates>,
 }
 
 impl Room {
@@ -169,46 +193,55 @@ impl Room {
     /// The same where transfers of one side may run during the other.
     pub fn seconds_together(&self, sum: Choice) -> Option<f64> {
         let (forward, backward) = self.sides(sum)?;
-        Some(self.side_s(Side {
-            compute_s: forward.compute_s + backward.compute_s,
-            read_bytes: forward.read_bytes + backward.read_bytes,
-            write_bytes: forward.write_bytes + backward.write_bytes,
-        }))
+        Some(self.side_s(forward.and(backward)))
     }
 
     fn sides(&self, sum: Choice) -> Option<(Side, Side)> {
         let (mut forward, mut backward) = (self.forward, self.backward);
-        let streamed = sum.bytes.saturating_sub(self.ram_bytes);
+        let leaves = sum.bytes.saturating_sub(self.vram_bytes);
+        let streamed = leaves.saturating_sub(self.ram_bytes);
         if streamed > 0 && self.link.is_none() {
             return None;
         }
         forward.write_bytes += streamed;
         backward.read_bytes += streamed;
+        if self.device.is_some() {
+            forward.down_bytes += leaves;
+            backward.up_bytes += leaves;
+        }
         backward.compute_s += sum.ns as f64 * 1e-9;
         Some((forward, backward))
     }
 
     fn side_s(&self, side: Side) -> f64 {
-        let Some(link) = &self.link else { return side.compute_s };
+        let device_s = self.device.map_or(0.0, |link| {
+            let up = side.up_bytes as f64 / link.upload_both_bytes_per_s;
+            up.max(side.down_bytes as f64 / link.download_both_bytes_per_s)
+        });
+        let busy_s = side.compute_s.max(side.beside_s).max(device_s);
+        let Some(link) = &self.link else { return busy_s };
         let (read, write) = (side.read_bytes as f64, side.write_bytes as f64);
         let apart = read / link.disk_read_bytes_per_s + write / link.disk_write_bytes_per_s;
-        side.compute_s.max(apart.min((read + write) / link.disk_mixed_bytes_per_s))
+        busy_s.max(apart.min((read + write) / link.disk_mixed_bytes_per_s))
     }
 }
 
 /// What is worth a plan, the likeliest first: the best where either side waits for its own transfers, the best where
-/// they may run at any time, and the best of what RAM holds. `room` is that of a plan that keeps nothing.
+/// they may run at any time, and the best of what RAM, and of what VRAM holds. `room` is that of a plan that keeps
+/// nothing.
 pub fn candidates(it: &Description<'_>, room: &Room) -> Vec<Kept> {
     let items = items(it);
     let again: u64 = items.iter().map(|choices| choices[0].ns).sum();
     let mut room = room.clone();
     room.backward.compute_s -= again as f64 * 1e-9;
-    let in_ram = Room { link: None, ..room };
+    let in_ram = Room { link: None, ..room.clone() };
+    let in_vram = room.device.is_some().then(|| Room { link: None, ram_bytes: 0, ..room.clone() });
     let front = Front::new(&items);
     let best = [
         front.best(|sum| room.seconds(sum)),
         front.best(|sum| room.seconds_together(sum)),
         front.best(|sum| in_ram.seconds(sum)),
+        in_vram.and_then(|room| front.best(|sum| room.seconds(sum))),
     ];
     let mut found: Vec<Kept> = Vec::new();
     for kept in best.into_iter().flatten().map(Kept::of) {
@@ -221,7 +254,7 @@ pub fn candidates(it: &Description<'_>, room: &Room) -> Vec<Kept> {
 
 /// The choices of each layer, then of the head.
 fn items(it: &Description<'_>) -> Vec<Vec<Choice>> {
-    let cost = Cost::new(it.rates, Dims::new(it.config), it.seq);
+    let cost = Cost::new(it.rates, it.target, Dims::new(it.config), it.seq);
     let micros = || it.micro_rows.iter().copied().enumerate();
     let layer = |layer: usize| {
         let again = |rows: usize, level| Cost::ns(cost.again(rows, it.config.windows[layer], level));

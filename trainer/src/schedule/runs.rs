@@ -7,6 +7,8 @@
 
 use crate::block::{Dims, Level, Saved};
 use crate::head::Tiles;
+use crate::target::Target;
+use crate::vram;
 use mt_engine::{Kind, RegionId, RegionSpec, Run};
 
 const PAGE_BYTES_MIN: usize = 4 << 10;
@@ -64,13 +66,23 @@ pub struct Activations {
 
 impl Activations {
     /// Runs for micro-batches of the given tokens; `first_region` is the id of `act`.
-    pub fn new(first_region: u32, dims: &Dims, layers: usize, tiles: &Tiles, tokens: &[usize]) -> Activations {
-        let boundary = |t: &usize| t * dims.hidden * size_of::<f32>();
+    pub fn new(
+        first_region: u32,
+        dims: &Dims,
+        layers: usize,
+        tiles: &Tiles,
+        tokens: &[usize],
+        target: Target,
+    ) -> Activations {
+        let boundary = |t: &usize| t * dims.hidden * target.wide_bytes();
         let largest = tokens.iter().map(boundary).max().unwrap_or(0);
         // Small enough that a boundary wastes little, large enough that a run has few pages.
         let page_bytes = (largest / 8 + 1).next_power_of_two() / 2;
         let page_bytes = page_bytes.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
-        let kept = |t: usize, level| Saved::kept(dims, t, level) * size_of::<f32>();
+        let kept = |t: usize, level| match target {
+            Target::Cpu => Saved::kept(dims, t, level) * size_of::<f32>(),
+            Target::Gpu(_) => vram::kept_bytes(dims, t, level, target.wide_bytes()),
+        };
         let pages = |bytes: usize| u32::try_from(bytes.div_ceil(page_bytes)).expect("a run has fewer than 2^32 pages");
         let saved = |t: &usize| kept(*t, Level::All);
         let kept = tokens.iter().map(|&t| Level::EACH.map(|level| pages(kept(t, level)))).collect();

@@ -7,6 +7,7 @@ use crate::head::Tiles;
 use crate::layout::{GRAD, HI, Layout};
 use crate::model::{Manifest, ModelConfig};
 use crate::profile::Rates;
+use crate::target::Target;
 use mt_engine::{Mode, Node, Run};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,7 +37,7 @@ impl Case {
         let layout = Layout::new(&manifest, Some(2_048), chunk);
         let tiles = Tiles { rows: 128, count: 3, vocab: 300, hidden };
         let tokens: Vec<usize> = micro_rows.iter().map(|rows| rows * SEQ).collect();
-        let activations = Activations::new(5, &Dims::new(&config), 2, &tiles, &tokens);
+        let activations = Activations::new(5, &Dims::new(&config), 2, &tiles, &tokens, Target::Cpu);
         let (micro_rows, rates) = (micro_rows.to_vec(), Rates::default());
         Case { config, manifest, layout, activations, tiles, micro_rows, kept, fused_backward, rates }
     }
@@ -52,6 +53,9 @@ impl Case {
             seq: SEQ,
             kept: &self.kept,
             fused_backward: self.fused_backward,
+            target: Target::Cpu,
+            updates: &[],
+            ahead: 0,
             rates: &self.rates,
         }
     }

@@ -1,13 +1,15 @@
 //! What all programs are written from, and the small ones.
 
 use super::cost::Cost;
-use super::{Activations, Instruction, Kept, Operation, Program, Sink};
+use super::{Activations, Instruction, Kept, Operation, Program, Sink, UpdateOn, ahead::Ahead};
 use crate::block::Dims;
 use crate::head::Tiles;
 use crate::layout::{Chunk, GRAD, HI, LO, Layout, M, V};
 use crate::model::{Manifest, ModelConfig};
 use crate::profile::Rates;
-use mt_engine::{Mode, Run};
+use crate::target::Target;
+use crate::vram;
+use mt_engine::{Mode, Resource, Run};
 
 /// A model, its shapes and its layout.
 #[derive(Clone, Copy)]
@@ -30,6 +32,12 @@ pub struct Description<'a> {
     pub kept: &'a Kept,
     /// Updates run in backward.
     pub fused_backward: bool,
+    /// What computes.
+    pub target: Target,
+    /// Where each unit's update runs; of no meaning without a GPU.
+    pub updates: &'a [UpdateOn],
+    /// Elements of state that updates on the processor may be ahead of what a GPU takes from them.
+    pub ahead: usize,
     /// What times are estimated with.
     pub rates: &'a Rates,
 }
@@ -38,16 +46,31 @@ pub struct Description<'a> {
 pub struct Writer<'a> {
     pub(super) it: Description<'a>,
     pub(super) chunks: Vec<Vec<Chunk>>,
+    /// Times on the target.
     pub(super) cost: Cost<'a>,
+    /// Times on the processor.
+    host: Cost<'a>,
+    ahead: Ahead,
+    device_bytes: u64,
     program: Program,
 }
 
 impl<'a> Writer<'a> {
     fn new(it: Description<'a>) -> Writer<'a> {
         let units = 0..it.manifest.units.len();
-        let chunks = units.map(|unit| it.layout.chunks(it.manifest, unit)).collect();
-        let cost = Cost::new(it.rates, Dims::new(it.config), it.seq);
-        Writer { it, chunks, cost, program: Program::default() }
+        let chunks: Vec<Vec<Chunk>> = units.map(|unit| it.layout.chunks(it.manifest, unit)).collect();
+        let cost = |target| Cost::new(it.rates, target, Dims::new(it.config), it.seq);
+        let device_bytes = it.target.gpu().map_or(0, |_| vram::workspace_bytes(&it));
+        let ahead = Ahead::new(&chunks, &it);
+        Writer {
+            cost: cost(it.target),
+            host: cost(Target::Cpu),
+            it,
+            chunks,
+            ahead,
+            device_bytes,
+            program: Program::default(),
+        }
     }
 
     /// Forward and backward of a step, with the pending update or its own.
@@ -70,7 +93,10 @@ impl<'a> Writer<'a> {
         let mut writer = Writer::new(it);
         for unit in 0..writer.chunks.len() {
             for chunk in 0..writer.chunks[unit].len() {
-                writer.weights(unit, chunk, Sink::Nowhere, true);
+                match writer.it.updates_on_host(unit) {
+                    true => writer.update_on_host(unit, chunk),
+                    false => writer.update(unit, chunk, Sink::Nowhere),
+                }
             }
         }
         writer.program
@@ -101,23 +127,52 @@ impl<'a> Writer<'a> {
         self.it.micro_rows[micro] * self.it.seq
     }
 
-    /// Appends an operation that is estimated to take `seconds` of computation.
+    /// Appends an operation of the target that is estimated to take `seconds` of computation.
     pub(super) fn push(&mut self, operation: Operation, accesses: Vec<(Run, Mode)>, seconds: f64) {
-        self.program.instructions.push(Instruction { operation, accesses, ns: Cost::ns(seconds) });
+        let (on, device_bytes) = (self.it.target.resource(), self.device_bytes);
+        self.program.instructions.push(Instruction { operation, accesses, on, ns: Cost::ns(seconds), device_bytes });
     }
 
     /// Joins the weights of a chunk, after the pending update if there is one in this program.
     pub(super) fn weights(&mut self, unit: usize, chunk: usize, into: Sink, update: bool) {
+        if update && !self.it.updates_on_host(unit) {
+            return self.update(unit, chunk, into);
+        }
+        if update {
+            for (unit, chunk) in self.ahead.before(unit, chunk) {
+                self.update_on_host(unit, chunk);
+            }
+        }
         let at = self.chunks[unit][chunk];
-        let (operation, accesses, seconds) = if update {
-            let accesses = std::iter::once((at.run(GRAD), Mode::Read)).chain(state(at)).collect();
-            (Operation::Update { unit, chunk, into }, accesses, self.cost.update(at.len))
-        } else {
-            let accesses = [HI, LO].map(|plane| (at.run(plane), Mode::Read)).to_vec();
-            (Operation::Join { unit, chunk, into }, accesses, self.cost.join(at.len))
-        };
-        self.push(operation, accesses, seconds);
+        let accesses = self.it.target.weight_planes().iter().map(|plane| (at.run(*plane), Mode::Read)).collect();
+        self.push(Operation::Join { unit, chunk, into }, accesses, self.cost.join(at.len));
     }
+
+    /// The pending update of a chunk on the target.
+    fn update(&mut self, unit: usize, chunk: usize, into: Sink) {
+        let at = self.chunks[unit][chunk];
+        self.push(Operation::Update { unit, chunk, into }, pending(at), self.cost.update(at.len));
+    }
+
+    /// The pending update of a chunk on the processor, for a GPU, which takes the weights from there.
+    fn update_on_host(&mut self, unit: usize, chunk: usize) {
+        let at = self.chunks[unit][chunk];
+        let (on, ns) = (Resource::HostCompute, Cost::ns(self.host.update(at.len)));
+        let operation = Operation::Update { unit, chunk, into: Sink::Nowhere };
+        self.program.instructions.push(Instruction { operation, accesses: pending(at), on, ns, device_bytes: 0 });
+    }
+}
+
+impl Description<'_> {
+    /// Whether a unit's update runs on the processor while a GPU computes the rest.
+    pub(super) fn updates_on_host(&self, unit: usize) -> bool {
+        self.target.gpu().is_some() && self.updates[unit] == UpdateOn::Cpu
+    }
+}
+
+/// A chunk's gradient, and all four planes.
+fn pending(chunk: Chunk) -> Vec<(Run, Mode)> {
+    std::iter::once((chunk.run(GRAD), Mode::Read)).chain(state(chunk)).collect()
 }
 
 /// All four planes of a chunk, to be updated.

@@ -3,8 +3,8 @@
 use super::prepare::{Inputs, Prepared};
 use crate::block::{Dims, Level, Saved};
 use crate::schedule::{Kept, Operation, Room, Side, candidates};
-use mt_engine::Node;
-use mt_engine::plan::Place;
+use crate::target::Target;
+use mt_engine::{Node, Resource};
 
 /// What moves more bytes must be predicted to take at most this share of the time.
 const WORTH: f64 = 0.98;
@@ -33,12 +33,13 @@ impl Inputs<'_> {
     /// that keep what dynamic programming finds.
     pub(super) fn with_levels(&self, nothing: Prepared) -> Prepared {
         let everything = self.everything();
-        let with = |kept: &Kept| self.with_layout(nothing.layout.clone(), kept.clone()).ok();
+        let with =
+            |kept: &Kept| self.with_layout(nothing.layout.clone(), kept.clone(), nothing.scheme.updates.clone()).ok();
         let all = self.best(&everything).ok();
-        let room = self.room(&nothing);
+        let (room, options) = (self.room(&nothing), self.options);
         let mut kept = match &all {
             // Where everything fits RAM, there is nothing to be weighed.
-            Some(all) if all.steady.window_bytes == 0 => Vec::new(),
+            Some(all) if all.steady.window_bytes == 0 && options.target == Target::Cpu => Vec::new(),
             _ => {
                 let layout = &nothing.layout;
                 candidates(&nothing.scheme.describe(self.config, self.manifest, self.shapes, layout), &room)
@@ -57,7 +58,13 @@ impl Inputs<'_> {
         // What streams would take any byte that is left, and would stream more for any byte that is taken.
         let ram_bytes = if streams { 0 } else { options.budget_bytes.map_or(u64::MAX, |bytes| bytes - taken) };
         let [forward, backward] = sides(nothing);
-        Room { ram_bytes, forward, backward, link: options.has_disk.then(|| options.rates.engine.clone()) }
+        // A GPU's window is as large as VRAM leaves it; what it has beyond twice a layer may go to what is kept.
+        let layer = self.manifest.units.get(1).map_or(0, |unit| unit.elements as u64);
+        let window = 2 * layer * (options.target.wide_bytes() + size_of::<f32>()) as u64;
+        let vram_bytes = nothing.device().map_or(0, |share| share.window_bytes.saturating_sub(window));
+        let link = options.has_disk.then(|| options.rates.engine.clone());
+        let device = options.rates.engine.links.first().copied();
+        Room { vram_bytes, ram_bytes, forward, backward, link, device }
     }
 }
 
@@ -67,22 +74,26 @@ fn sides(prepared: &Prepared) -> [Side; 2] {
     let loss = instructions.iter().position(|i| i.operation == Operation::Loss).unwrap_or(instructions.len());
     let mut sides = [Side::default(); 2];
     for (index, instruction) in instructions.iter().enumerate() {
-        sides[usize::from(index > loss)].compute_s += instruction.ns as f64 * 1e-9;
+        let (side, seconds) = (&mut sides[usize::from(index > loss)], instruction.ns as f64 * 1e-9);
+        let is_beside = !prepared.steady.devices.is_empty() && instruction.on == Resource::HostCompute;
+        *(if is_beside { &mut side.beside_s } else { &mut side.compute_s }) += seconds;
     }
     let plan = &prepared.steady;
-    for interval in plan.intervals.iter().filter(|interval| interval.place == Place::Window) {
+    for interval in &plan.intervals {
         let Node::Access(access) = &plan.schedule.nodes[interval.node as usize] else {
             unreachable!("an interval is an access")
         };
         let side = &mut sides[usize::from(access.tag as usize > loss)];
-        side.read_bytes += if interval.mode.reads() { interval.bytes } else { 0 };
-        side.write_bytes += if interval.mode.writes() { interval.bytes } else { 0 };
+        side.read_bytes += if interval.reads_disk() { interval.bytes } else { 0 };
+        side.write_bytes += if interval.writes_disk() { interval.bytes } else { 0 };
+        let (up, down) = interval.link_bytes();
+        (side.up_bytes, side.down_bytes) = (side.up_bytes + up, side.down_bytes + down);
     }
     sides
 }
 
 /// The better of two plans; the first where they are alike.
-fn faster(best: Prepared, found: Prepared) -> Prepared {
+pub(super) fn faster(best: Prepared, found: Prepared) -> Prepared {
     let traffic = |p: &Prepared| p.prediction.disk.read_bytes + p.prediction.disk.write_bytes;
     let share = if traffic(&found) > traffic(&best) { WORTH } else { 1.0 };
     if found.prediction.seconds * wear(&found, &best) < share * best.prediction.seconds { found } else { best }

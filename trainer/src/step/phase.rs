@@ -9,12 +9,18 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Binding {
-    /// Computation.
+    /// Computation, or with a GPU updates.
     Processor,
+    /// Computation of a GPU.
+    Gpu,
     /// Waiting for the disk, most of it for reads.
     DiskReads,
     /// Waiting for the disk, most of it for write-backs that must make room.
     DiskWrites,
+    /// Waiting for bytes from RAM to VRAM.
+    Upload,
+    /// Waiting for bytes from VRAM to RAM.
+    Download,
 }
 
 impl Binding {
@@ -22,8 +28,11 @@ impl Binding {
     pub fn name(self) -> &'static str {
         match self {
             Binding::Processor => "processor",
+            Binding::Gpu => "GPU",
             Binding::DiskReads => "disk reads",
             Binding::DiskWrites => "disk writes",
+            Binding::Upload => "the link up",
+            Binding::Download => "the link down",
         }
     }
 }
@@ -33,9 +42,9 @@ impl Binding {
 pub struct PhaseTime {
     /// Which.
     pub phase: Phase,
-    /// All of its time.
+    /// All of its time; with a GPU, of the GPU's.
     pub seconds: f64,
-    /// Its computation with all cores for itself.
+    /// Its computation with all cores, or the GPU, for itself.
     pub compute_seconds: f64,
     /// Waiting for pages.
     pub wait_seconds: f64,
@@ -43,8 +52,29 @@ pub struct PhaseTime {
     pub disk_read_bytes: u64,
     /// Bytes that its accesses write back.
     pub disk_write_bytes: u64,
+    /// Bytes that its accesses take up a GPU's link.
+    pub upload_bytes: u64,
+    /// Bytes that its accesses take down a GPU's link.
+    pub download_bytes: u64,
     /// What binds it.
     pub binding: Binding,
+}
+
+impl PhaseTime {
+    /// Nothing of a phase.
+    pub(super) fn none(phase: Phase) -> PhaseTime {
+        PhaseTime {
+            phase,
+            seconds: 0.0,
+            compute_seconds: 0.0,
+            wait_seconds: 0.0,
+            disk_read_bytes: 0,
+            disk_write_bytes: 0,
+            upload_bytes: 0,
+            download_bytes: 0,
+            binding: Binding::Processor,
+        }
+    }
 }
 
 /// Adds up the spans of a program's sweep. Together they take the predicted time of a step.
@@ -56,18 +86,7 @@ pub(super) fn times(
     profile: &Profile,
 ) -> Vec<PhaseTime> {
     let phases = program.phases();
-    let mut times: Vec<PhaseTime> = Phase::ALL
-        .into_iter()
-        .map(|phase| PhaseTime {
-            phase,
-            seconds: 0.0,
-            compute_seconds: 0.0,
-            wait_seconds: 0.0,
-            disk_read_bytes: 0,
-            disk_write_bytes: 0,
-            binding: Binding::Processor,
-        })
-        .collect();
+    let mut times: Vec<PhaseTime> = Phase::ALL.into_iter().map(PhaseTime::none).collect();
     let mut intervals = plan.intervals.iter();
     for (node, span) in plan.schedule.nodes.iter().zip(spans) {
         let seconds = (span.end_ns - span.begin_ns) as f64 * 1e-9;

@@ -1,6 +1,7 @@
 //! Everything that is decided before a run's first step. Pure.
 
 use super::phase::{self, PhaseTime};
+use super::phase_gpu;
 use super::{Options, Shapes};
 use crate::block::Dims;
 use crate::error::{Error, Part, Result};
@@ -8,11 +9,12 @@ use crate::head::Tiles;
 use crate::layout::Layout;
 use crate::memory::workspace_bytes;
 use crate::model::{Manifest, ModelConfig};
-use crate::schedule::{Activations, Description, Kept, Program, Writer};
+use crate::schedule::{Activations, Description, Kept, Program, UpdateOn, Writer};
 use crate::settings::Recompute;
-use mt_engine::plan::{Interval, Place, Shape, Timeline, plan, timeline};
+use crate::target::Target;
+use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, timeline};
 use mt_engine::{
-    Budget, Kind, Plan, PlanError, Prediction, RegionSpec, Residency, Run, Schedule, record_bytes, reserved_bytes,
+    Budget, Kind, Plan, PlanError, Prediction, RegionSpec, Residency, Run, Schedule, Tier, record_bytes, reserved_bytes,
 };
 use std::sync::Arc;
 
@@ -28,6 +30,11 @@ const GAIN: f64 = 0.95;
 const CHUNKS: u64 = 4_096;
 /// Elements of the largest chunk of any model: 192 MiB of state, which a machine for such models has to spare.
 const CHUNK_ELEMENTS_MAX: usize = 1 << 24;
+/// Elements of a GPU's chunks, unless [`CHUNKS`] makes them larger: their planes are transfers of 8 and 16 MiB, at which
+/// PCIe reaches its rate.
+const GPU_CHUNK_ELEMENTS: usize = 1 << 22;
+/// Elements that updates on the processor are ahead of a GPU where state streams: 1 GiB of the arena's window.
+const AHEAD_ELEMENTS: usize = 1 << 26;
 
 /// The decisions of a run.
 #[derive(Clone, Debug)]
@@ -46,7 +53,7 @@ pub struct Prepared {
     pub update_prediction: Option<Prediction>,
     /// Bytes of the engine's arena.
     pub arena_bytes: u64,
-    /// Bytes of everything that a step allocates beside the arena.
+    /// Bytes of everything that a step allocates in RAM beside the arena.
     pub workspace_bytes: u64,
     pub(super) scheme: Scheme,
     pub(super) steady_program: Program,
@@ -58,6 +65,8 @@ pub struct Prepared {
 pub struct Residence {
     /// Name of the region.
     pub region: String,
+    /// Bytes that stay in VRAM.
+    pub vram_bytes: u64,
     /// Bytes that stay in RAM.
     pub placed_bytes: u64,
     /// Bytes that pass through RAM.
@@ -72,6 +81,8 @@ pub(super) struct Scheme {
     pub(super) activations: Activations,
     pub(super) tiles: Tiles,
     pub(super) kept: Kept,
+    /// Where each unit's update runs.
+    pub(super) updates: Vec<UpdateOn>,
     pub(super) options: Options,
 }
 
@@ -93,6 +104,9 @@ impl Scheme {
             seq: shapes.seq,
             kept: &self.kept,
             fused_backward: self.options.fused_backward,
+            target: self.options.target,
+            updates: &self.updates,
+            ahead: if self.options.has_disk { AHEAD_ELEMENTS } else { usize::MAX },
             rates: &self.options.rates,
         }
     }
@@ -127,19 +141,26 @@ impl Prepared {
             .iter()
             .map(|region| Residence {
                 region: region.name.clone(),
+                vram_bytes: 0,
                 placed_bytes: 0,
                 streamed_bytes: 0,
                 disk_bytes: page_bytes_on_disk(std::slice::from_ref(region)),
             })
             .collect();
-        let mut runs: Vec<(Run, u64, bool)> =
-            self.steady.intervals.iter().map(|i| (i.run, i.bytes, i.place == Place::Window)).collect();
+        let mut runs: Vec<(Run, u64, Tier)> =
+            self.steady.intervals.iter().map(|i| (i.run, i.bytes, i.home.tier())).collect();
         runs.sort_unstable();
         runs.dedup();
-        for (run, bytes, streams) in runs {
+        for (run, bytes, home) in runs {
             let (index, part) = (run.region.0 as usize, &mut parts[run.region.0 as usize]);
-            *(if streams { &mut part.streamed_bytes } else { &mut part.placed_bytes }) += bytes;
-            part.disk_bytes += if streams && self.regions[index].kind == Kind::Scratch { bytes } else { 0 };
+            match home {
+                Tier::Device(_) => part.vram_bytes += bytes,
+                Tier::Host => part.placed_bytes += bytes,
+                Tier::Disk => {
+                    part.streamed_bytes += bytes;
+                    part.disk_bytes += if self.regions[index].kind == Kind::Scratch { bytes } else { 0 };
+                }
+            }
         }
         parts
     }
@@ -147,25 +168,44 @@ impl Prepared {
     /// Bytes that activations which stream read and write in a step.
     pub fn activation_traffic(&self) -> (u64, u64) {
         let first = self.regions.iter().position(|region| region.name == "act").unwrap_or(self.regions.len());
-        let streamed = |i: &&Interval| i.place == Place::Window && i.run.region.0 as usize >= first;
+        let of_activations = |i: &&Interval| i.run.region.0 as usize >= first;
         let (mut read, mut written) = (0, 0);
-        for interval in self.steady.intervals.iter().filter(streamed) {
-            read += if interval.mode.reads() { interval.bytes } else { 0 };
-            written += if interval.mode.writes() { interval.bytes } else { 0 };
+        for interval in self.steady.intervals.iter().filter(of_activations) {
+            read += if interval.reads_disk() { interval.bytes } else { 0 };
+            written += if interval.writes_disk() { interval.bytes } else { 0 };
         }
         (read, written)
     }
 
-    /// A step as it is predicted.
+    /// When each node of a step's schedule and each transfer begins and ends, predicted.
     pub(super) fn timeline(&self) -> Timeline {
         let options = &self.scheme.options;
         timeline(&self.steady, &shape(&self.regions, options), &options.rates.engine)
     }
 
+    /// The GPU's part of the plan.
+    pub fn device(&self) -> Option<&DeviceShare> {
+        self.steady.devices.first()
+    }
+
+    /// Elements of the units whose update runs on the GPU.
+    pub fn updated_on_gpu(&self, manifest: &Manifest) -> u64 {
+        let units = manifest.units.iter().zip(&self.scheme.updates);
+        units.filter(|(_, on)| **on == UpdateOn::Gpu).map(|(unit, _)| unit.elements as u64).sum()
+    }
+
     /// Seconds of a step by phase, predicted.
     pub fn phases(&self) -> Vec<PhaseTime> {
-        let (options, spans) = (&self.scheme.options, self.timeline().nodes);
-        phase::times(&self.steady_program, &self.steady, &spans, &self.prediction, &options.rates.engine)
+        let (options, timeline) = (&self.scheme.options, self.timeline());
+        match options.target {
+            Target::Cpu => {
+                let profile = &options.rates.engine;
+                phase::times(&self.steady_program, &self.steady, &timeline.nodes, &self.prediction, profile)
+            }
+            Target::Gpu(gpu) => {
+                phase_gpu::times(&self.steady_program, &self.steady, &timeline, &self.prediction, gpu.device)
+            }
+        }
     }
 
     /// A plan for another sweep over the same store, within the arena and with the placement of the steps.
@@ -174,10 +214,10 @@ impl Prepared {
         let shape = shape(&self.regions, options);
         let host_bytes = self.arena_bytes - record_bytes(&self.regions);
         // The store's space was judged when the steps were planned.
-        let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: u64::MAX };
-        let entry = Residency { prefetched: Vec::new(), ..self.steady.exit.clone() };
+        let budget = Budget { host_bytes, device_bytes: device_bytes(options), disk_bytes: u64::MAX };
+        let entry = emptied(&self.steady.exit);
         let planned = plan(&Arc::new(schedule), &shape, &budget, &options.rates.engine, &entry);
-        let (plan, _) = planned.map_err(|error| refusal(&error, host_bytes, 0, host_bytes))?;
+        let (plan, _) = planned.map_err(|error| refusal(&error, &budget, 0, host_bytes))?;
         Ok(Arc::new(plan))
     }
 }
@@ -196,6 +236,7 @@ pub fn prepare(config: &ModelConfig, manifest: &Manifest, shapes: &Shapes, optio
         Recompute::None => inputs.best(&inputs.everything()),
         Recompute::Auto => Ok(inputs.with_levels(inputs.best(&inputs.nothing())?)),
     }
+    .map(|prepared| inputs.with_updates(prepared))
 }
 
 fn check(shapes: &Shapes, options: &Options) -> Result<()> {
@@ -227,11 +268,16 @@ impl Inputs<'_> {
     pub(super) fn best(&self, kept: &Kept) -> Result<Prepared> {
         let mut best: Option<Prepared> = None;
         let mut least: Option<Error> = None;
+        if let Target::Gpu(_) = self.options.target {
+            let layout = Layout::new(self.manifest, self.options.page_elements, gpu_chunk(self.manifest));
+            let updates = vec![UpdateOn::Cpu; self.manifest.units.len()];
+            return self.with_layout(layout, kept.clone(), updates);
+        }
         let mut chunk = largest_chunk(self.manifest);
         loop {
             let layout = Layout::new(self.manifest, self.options.page_elements, chunk);
             let page = layout.page_elements;
-            match self.with_layout(layout, kept.clone()) {
+            match self.with_layout(layout, kept.clone(), Vec::new()) {
                 Ok(found) if best.as_ref().is_none_or(|b| found.prediction.seconds < GAIN * b.prediction.seconds) => {
                     best = Some(found);
                 }
@@ -247,21 +293,27 @@ impl Inputs<'_> {
         best.ok_or_else(|| least.expect("without a plan there is a refusal"))
     }
 
-    /// The plan with this layout that keeps this.
-    pub(super) fn with_layout(&self, layout: Layout, kept: Kept) -> Result<Prepared> {
+    /// The plan with this layout that keeps this and updates there.
+    pub(super) fn with_layout(&self, layout: Layout, kept: Kept, updates: Vec<UpdateOn>) -> Result<Prepared> {
         let Inputs { config, manifest, shapes, options } = *self;
         let dims = Dims::new(config);
-        let tiles = Tiles::new(config.vocab, config.hidden);
+        let tiles = match options.target {
+            Target::Cpu => Tiles::new(config.vocab, config.hidden),
+            Target::Gpu(_) => Tiles::on_gpu(config.vocab, config.hidden),
+        };
         let mut regions = layout.regions(options.durable);
         let tokens: Vec<usize> = shapes.micro_rows.iter().map(|rows| rows * shapes.seq).collect();
-        let activations = Activations::new(regions.len() as u32, &dims, config.layers, &tiles, &tokens);
+        let first = regions.len() as u32;
+        let activations = Activations::new(first, &dims, config.layers, &tiles, &tokens, options.target);
         regions.extend(activations.regions());
-        let scheme = Scheme { activations, tiles, kept, options: options.clone() };
+        let scheme = Scheme { activations, tiles, kept, updates, options: options.clone() };
         let description = scheme.describe(config, manifest, shapes, &layout);
         let steady_program = Writer::steady(description);
         let update_program = (!options.fused_backward).then(|| Writer::update_only(description));
         let workspace_bytes = workspace_bytes(&description, options.threads);
-        let planned = planned(options, &regions, workspace_bytes, &steady_program, update_program.as_ref())?;
+        let window_bytes = window_bytes(&description);
+        let programs = (&steady_program, update_program.as_ref());
+        let planned = planned(options, &regions, workspace_bytes, window_bytes, programs)?;
         let (update_only, update_prediction) = planned.update.unzip();
         Ok(Prepared {
             layout,
@@ -285,6 +337,24 @@ fn largest_chunk(manifest: &Manifest) -> usize {
     (1 << wanted.ilog2()).clamp(CHUNK_ELEMENTS, CHUNK_ELEMENTS_MAX)
 }
 
+/// Elements of a chunk on a GPU: a function of the model alone.
+fn gpu_chunk(manifest: &Manifest) -> usize {
+    largest_chunk(manifest).max(GPU_CHUNK_ELEMENTS)
+}
+
+/// Bytes of a GPU's window with which the weights of a layer come while the one before is computed, and its gradients
+/// leave while the next is.
+fn window_bytes(it: &Description<'_>) -> u64 {
+    let largest = it.manifest.units.iter().map(|unit| unit.elements).max().unwrap_or(0);
+    let layer = it.manifest.units.get(1).map_or(largest, |unit| unit.elements);
+    (layer * (it.target.wide_bytes() + size_of::<f32>())) as u64
+}
+
+/// The budget of VRAM as the planner takes it.
+fn device_bytes(options: &Options) -> Vec<(mt_engine::DeviceId, u64)> {
+    options.target.gpu().map(|gpu| (gpu.device, options.vram_bytes)).into_iter().collect()
+}
+
 struct Planned {
     steady: Plan,
     update: Option<(Plan, Prediction)>,
@@ -297,8 +367,8 @@ fn planned(
     options: &Options,
     regions: &[RegionSpec],
     workspace_bytes: u64,
-    steady: &Program,
-    update: Option<&Program>,
+    vram_window_bytes: u64,
+    (steady, update): (&Program, Option<&Program>),
 ) -> Result<Planned> {
     let records = record_bytes(regions);
     let beside = workspace_bytes + records;
@@ -308,11 +378,12 @@ fn planned(
     // The planner counts pages; the store's records come on top.
     let records_on_disk = reserved_bytes(regions) - page_bytes_on_disk(regions);
     let disk_bytes = options.disk_bytes.saturating_sub(records_on_disk);
-    let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes };
+    let budget = Budget { host_bytes, device_bytes: device_bytes(options), disk_bytes };
     let shape = shape(regions, options);
-    let plan = |program: &Program, cyclic: bool, entry: &Residency| {
-        plan(&Arc::new(program.schedule(cyclic)), &shape, &budget, &options.rates.engine, entry).map_err(|error| {
-            match refusal(&error, host_bytes, beside, budget_bytes) {
+    let profile = &options.rates.engine;
+    let plan = |schedule: &Arc<Schedule>, entry: &Residency| {
+        plan(schedule, &shape, &budget, profile, entry).map_err(|error| {
+            match refusal(&error, &budget, beside, budget_bytes) {
                 Error::DoesNotFit { part: Part::Disk, what, need_bytes, .. } => Error::DoesNotFit {
                     part: Part::Disk,
                     what,
@@ -324,9 +395,15 @@ fn planned(
             }
         })
     };
-    let (steady, prediction) = plan(steady, true, &Residency::default())?;
-    let entry = Residency { prefetched: Vec::new(), ..steady.exit.clone() };
-    let update = update.map(|program| plan(program, false, &entry)).transpose()?;
+    let schedule = Arc::new(steady.schedule(true));
+    let (mut steady, mut prediction) = plan(&schedule, &Residency::default())?;
+    if let Some(entry) = with_window(&schedule, &shape, &budget, options, &steady, vram_window_bytes)
+        && let Ok((roomy, predicted)) = plan(&schedule, &entry)
+        && predicted.seconds < prediction.seconds
+    {
+        (steady, prediction) = (roomy, predicted);
+    }
+    let update = update.map(|program| plan(&Arc::new(program.schedule(false)), &emptied(&steady.exit))).transpose()?;
     // The engine wants room for its largest page, whatever the plans need.
     let page = regions.iter().map(|region| u64::from(region.page_bytes)).max().unwrap_or(0);
     let arena = [Some(&steady), update.as_ref().map(|(plan, _)| plan)].into_iter().flatten().map(Plan::arena_bytes);
@@ -335,6 +412,33 @@ fn planned(
         return Err(does_not_fit(arena_bytes + workspace_bytes, budget_bytes));
     }
     Ok(Planned { steady, update, prediction, arena_bytes })
+}
+
+/// A placement that leaves a GPU's window at least these bytes, where the given plan leaves it fewer: the planner fills
+/// VRAM with what saves bytes, and knows nothing of what a window saves in time.
+fn with_window(
+    schedule: &Arc<Schedule>,
+    shape: &Shape<'_>,
+    budget: &Budget,
+    options: &Options,
+    known: &Plan,
+    window_bytes: u64,
+) -> Option<Residency> {
+    let share = known.devices.first()?;
+    let lacking = window_bytes.saturating_sub(share.window_bytes);
+    if share.window_bytes == 0 || lacking == 0 {
+        return None;
+    }
+    let less = budget.clone().with_device(share.device, budget.device(share.device).checked_sub(lacking)?);
+    let (roomy, _) = plan(schedule, shape, &less, &options.rates.engine, &Residency::default()).ok()?;
+    Some(emptied(&roomy.exit))
+}
+
+/// A placement without what is on its way into windows.
+fn emptied(exit: &Residency) -> Residency {
+    let mut entry = Residency { prefetched: Vec::new(), ..exit.clone() };
+    entry.devices.iter_mut().for_each(|device| device.prefetched.clear());
+    entry
 }
 
 /// Bytes of all pages that a store keeps from its creation on.
@@ -352,20 +456,19 @@ fn shape<'a>(regions: &'a [RegionSpec], options: &Options) -> Shape<'a> {
 }
 
 /// A planner's refusal, with what is needed beside the arena's runs. Without a disk, RAM is what is missing.
-fn refusal(error: &PlanError, host_bytes: u64, beside: u64, have_bytes: u64) -> Error {
-    match error {
-        PlanError::DoesNotFit { nearest, .. } if nearest.host_bytes > host_bytes => {
-            does_not_fit(nearest.host_bytes + beside, have_bytes)
-        }
-        PlanError::DoesNotFit { need, have, .. } => Error::DoesNotFit {
-            part: Part::Disk,
-            what: "disk".to_owned(),
-            need_bytes: *need,
-            have_bytes: *have,
-            hint: None,
-        },
-        other => unreachable!("a program breaks the planner's rules: {other}"),
+fn refusal(error: &PlanError, budget: &Budget, beside: u64, have_bytes: u64) -> Error {
+    let PlanError::DoesNotFit { need, have, nearest, .. } = error else {
+        unreachable!("a program breaks the planner's rules: {error}")
+    };
+    if nearest.host_bytes > budget.host_bytes {
+        return does_not_fit(nearest.host_bytes + beside, have_bytes);
     }
+    let more = nearest.device_bytes.iter().find(|(device, bytes)| *bytes > budget.device(*device));
+    let (part, what, need_bytes, have_bytes) = match more {
+        Some(&(device, bytes)) => (Part::Vram, "VRAM for pages and workspace", bytes, budget.device(device)),
+        None => (Part::Disk, "disk", *need, *have),
+    };
+    Error::DoesNotFit { part, what: what.to_owned(), need_bytes, have_bytes, hint: None }
 }
 
 fn does_not_fit(need_bytes: u64, have_bytes: u64) -> Error {
@@ -373,12 +476,14 @@ fn does_not_fit(need_bytes: u64, have_bytes: u64) -> Error {
     Error::DoesNotFit { part: Part::Ram, what, need_bytes, have_bytes, hint: None }
 }
 
-/// The refusal that asks for less, of two ways of working. Where one of them fits RAM, the disk is what is missing.
+/// The refusal that asks for less, of two ways of working. Where one of them fits RAM, VRAM or the disk is what is
+/// missing.
 pub(crate) fn smaller(known: Option<Error>, found: Error) -> Error {
     let need = |error: &Error| match error {
         Error::DoesNotFit { part: Part::Disk, need_bytes, .. } => (0, *need_bytes),
-        Error::DoesNotFit { need_bytes, .. } => (1, *need_bytes),
-        _ => (2, 0),
+        Error::DoesNotFit { part: Part::Vram, need_bytes, .. } => (1, *need_bytes),
+        Error::DoesNotFit { need_bytes, .. } => (2, *need_bytes),
+        _ => (3, 0),
     };
     match known {
         Some(known) if need(&known) <= need(&found) => known,

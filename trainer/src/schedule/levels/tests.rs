@@ -1,6 +1,7 @@
 //! The front against all assignments of small cases, and what holds of the best point whatever the numbers are.
 
 use super::*;
+use mt_engine::DeviceId;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -19,6 +20,9 @@ fn room(rng: &mut ChaCha8Rng) -> Room {
         compute_s: below(rng, 20) as f64 * 1e-9,
         read_bytes: below(rng, 20),
         write_bytes: below(rng, 20),
+        up_bytes: below(rng, 20),
+        down_bytes: below(rng, 20),
+        beside_s: below(rng, 20) as f64 * 1e-9,
     };
     let rate = |rng: &mut ChaCha8Rng| (1 + below(rng, 4)) as f64 * 1e9;
     let link = Profile {
@@ -27,8 +31,14 @@ fn room(rng: &mut ChaCha8Rng) -> Room {
         disk_mixed_bytes_per_s: rate(rng),
         ..Profile::default()
     };
-    let (ram_bytes, forward, backward) = (below(rng, 30), side(rng), side(rng));
-    Room { ram_bytes, forward, backward, link: (below(rng, 3) > 0).then_some(link) }
+    let device = LinkRates {
+        upload_both_bytes_per_s: rate(rng),
+        download_both_bytes_per_s: rate(rng),
+        ..LinkRates::assumed(DeviceId(0))
+    };
+    let (vram_bytes, ram_bytes, forward, backward) = (below(rng, 10), below(rng, 30), side(rng), side(rng));
+    let (link, device) = ((below(rng, 3) > 0).then_some(link), (below(rng, 2) > 0).then_some(device));
+    Room { vram_bytes, ram_bytes, forward, backward, link, device }
 }
 
 /// Every assignment: one choice of each item.
@@ -141,9 +151,9 @@ fn what_the_link_moves_for_nothing_is_kept_and_what_it_waits_for_is_not() {
         ..Profile::default()
     };
     let idle = Side { compute_s: 100e-9, ..Side::default() };
-    let busy = Side { compute_s: 100e-9, read_bytes: 60, write_bytes: 40 };
+    let busy = Side { compute_s: 100e-9, read_bytes: 60, write_bytes: 40, ..Side::default() };
     let kept = |room: Room| front.best(|sum| room.seconds(sum)).unwrap().into_iter().sum::<usize>();
-    let room = Room { ram_bytes: 0, forward: idle, backward: idle, link: Some(link) };
+    let room = Room { vram_bytes: 0, ram_bytes: 0, forward: idle, backward: idle, link: Some(link), device: None };
     assert_eq!(kept(room.clone()), 2);
     assert_eq!(kept(Room { forward: busy, ..room.clone() }), 0, "10 ns of writing for 8 ns of computation");
     assert_eq!(kept(Room { forward: busy, ram_bytes: 10, ..room.clone() }), 1);

@@ -1,0 +1,115 @@
+//! A predicted step's time by phase where a GPU computes, and what binds each.
+//!
+//! Processor, GPU and transfers work beside each other, so the step is told by the GPU's time, which has no gaps: what
+//! it computes, what it waits for. Waiting for weights that the processor is still to update is the update's; so
+//! updates that are hidden behind the computation take no time of the step.
+
+use super::phase::{Binding, PhaseTime};
+use crate::schedule::{Phase, Program};
+use mt_engine::plan::{Station, Timeline};
+use mt_engine::{DeviceId, Node, Plan, Prediction, Resource, Tier};
+
+/// Begin and end of a phase on the GPU, in nanoseconds of the sweep.
+type Window = (u64, u64);
+
+/// Adds up the GPU's spans of a program's sweep. Together they take the predicted time of a step.
+pub(super) fn times(
+    program: &Program,
+    plan: &Plan,
+    timeline: &Timeline,
+    prediction: &Prediction,
+    device: DeviceId,
+) -> Vec<PhaseTime> {
+    let phases = program.phases();
+    let mut times: Vec<PhaseTime> = Phase::ALL.into_iter().map(PhaseTime::none).collect();
+    let mut windows: [Option<Window>; Phase::ALL.len()] = Default::default();
+    let mut intervals = plan.intervals.iter();
+    for (node, span) in plan.schedule.nodes.iter().zip(&timeline.nodes) {
+        let seconds = |ns: u64| ns as f64 * 1e-9;
+        let (tag, on_device) = match node {
+            Node::Access(access) => (access.tag, access.tier == Tier::Device(device)),
+            Node::Work { tag, resource, .. } => (*tag, *resource == Resource::Compute(device)),
+            Node::Commit => continue,
+        };
+        let phase = phases[tag as usize];
+        let time = &mut times[phase as usize];
+        if on_device {
+            let window = windows[phase as usize].get_or_insert((span.begin_ns, span.end_ns));
+            window.1 = span.end_ns;
+        }
+        if let Node::Work { ns, .. } = node {
+            time.compute_seconds += seconds(*ns);
+            time.seconds += if on_device { seconds(span.end_ns - span.begin_ns) } else { 0.0 };
+            continue;
+        }
+        let interval = intervals.next().expect("one interval per access");
+        time.disk_read_bytes += if interval.reads_disk() { interval.bytes } else { 0 };
+        time.disk_write_bytes += if interval.writes_disk() { interval.bytes } else { 0 };
+        let (up, down) = interval.link_bytes();
+        (time.upload_bytes, time.download_bytes) = (time.upload_bytes + up, time.download_bytes + down);
+        if !on_device {
+            continue;
+        }
+        let updated = interval.relay.map_or(0, |relay| {
+            let release = plan.intervals[relay as usize].release;
+            timeline.nodes[release as usize].end_ns.clamp(span.begin_ns, span.end_ns) - span.begin_ns
+        });
+        let waited = seconds(span.end_ns - span.begin_ns - updated);
+        (time.seconds, time.wait_seconds) = (time.seconds + waited, time.wait_seconds + waited);
+        let update = &mut times[Phase::Update as usize];
+        (update.seconds, update.wait_seconds) =
+            (update.seconds + seconds(updated), update.wait_seconds + seconds(updated));
+    }
+    // A single simulated sweep may borrow from its neighbours; over many it cannot.
+    let simulated: f64 = times.iter().map(|time| time.seconds).sum();
+    let factor = if simulated > 0.0 { prediction.seconds / simulated } else { 1.0 };
+    for (time, window) in times.iter_mut().zip(windows) {
+        time.seconds *= factor;
+        time.binding = match time.phase {
+            Phase::Update => of_update(prediction),
+            _ if 2.0 * time.wait_seconds <= time.seconds => Binding::Gpu,
+            _ => of_links(timeline, window.unwrap_or_default()),
+        };
+    }
+    times
+}
+
+/// What binds the processor's updates: it, or what it waits for most.
+fn of_update(prediction: &Prediction) -> Binding {
+    let busy = prediction.busy.iter().find(|busy| busy.station == Station::HostCompute);
+    let stalls = prediction.stalls.iter().filter(|stall| {
+        stall.user == Station::HostCompute && matches!(stall.cause, Station::DiskRead | Station::DiskWrite)
+    });
+    let longest = stalls.max_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    match (busy, longest) {
+        (None, _) => Binding::Gpu,
+        (Some(busy), Some(stall)) if stall.seconds > busy.seconds => name(stall.cause),
+        _ => Binding::Processor,
+    }
+}
+
+/// The way of a link that moves for the longest part of a window.
+fn of_links(timeline: &Timeline, (begin, end): Window) -> Binding {
+    let mut busy: Vec<(Station, i64)> = Vec::new();
+    for transfer in &timeline.transfers {
+        let overlap = (transfer.end_ns.min(end) as i64) - transfer.begin_ns.max(begin as i64);
+        if overlap > 0 {
+            match busy.iter_mut().find(|(station, _)| *station == transfer.station) {
+                Some(known) => known.1 += overlap,
+                None => busy.push((transfer.station, overlap)),
+            }
+        }
+    }
+    busy.into_iter().max_by_key(|(_, ns)| *ns).map_or(Binding::Gpu, |(station, _)| name(station))
+}
+
+fn name(station: Station) -> Binding {
+    match station {
+        Station::HostCompute => Binding::Processor,
+        Station::Compute(_) => Binding::Gpu,
+        Station::DiskRead => Binding::DiskReads,
+        Station::DiskWrite => Binding::DiskWrites,
+        Station::Upload(_) => Binding::Upload,
+        Station::Download(_) => Binding::Download,
+    }
+}

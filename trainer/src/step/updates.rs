@@ -1,0 +1,85 @@
+//! Where each unit's update runs beside a GPU: on the processor, on the GPU, or both, each for its share of the layers.
+//! Pure. The bits are the same wherever it runs.
+//!
+//! The processor reads and writes RAM. The GPU is much faster, but needs the state: 16 bytes a parameter up the link and
+//! 12 down, unless the unit's state lives in VRAM, which only a unit that the GPU updates can. So a first share of the
+//! layers is what spare VRAM holds, and more of them pay until the link is as busy as the processor.
+
+use super::levels::faster;
+use super::prepare::{Inputs, Prepared};
+use crate::schedule::UpdateOn;
+use mt_engine::plan::Station;
+
+/// Bytes of state and gradient a parameter.
+const STATE_BYTES: u64 = 16;
+
+impl Inputs<'_> {
+    /// The fastest of updates on the processor, on the GPU, and on both in the shares that look best.
+    pub(super) fn with_updates(&self, on_cpu: Prepared) -> Prepared {
+        let Some(share) = on_cpu.device() else { return on_cpu };
+        let layers = self.config.layers;
+        let layer = self.manifest.units[1].elements as u64;
+        let spare = share.window_bytes.saturating_sub(2 * layer * STATE_BYTES / 4);
+        let in_vram = usize::try_from(spare / (STATE_BYTES * layer)).unwrap_or(layers).min(layers);
+        let mut tried = vec![0];
+        let mut best = on_cpu;
+        for count in [in_vram, self.balanced(&best, in_vram), layers] {
+            if !tried.contains(&count) {
+                tried.push(count);
+                let updates = spread(layers, count);
+                if let Ok(found) = self.with_layout(best.layout.clone(), best.kept().clone(), updates) {
+                    best = faster(best, found);
+                }
+            }
+        }
+        best
+    }
+
+    /// Layers on the GPU with which the processor takes as long for its updates as the link for the GPU's, where
+    /// `in_vram` of them take nothing of it.
+    fn balanced(&self, on_cpu: &Prepared, in_vram: usize) -> usize {
+        let busy = |station: fn(&Station) -> bool| {
+            let all = on_cpu.prediction.busy.iter().filter(|busy| station(&busy.station));
+            all.map(|busy| busy.seconds).sum::<f64>()
+        };
+        let layers = self.config.layers as f64;
+        let cpu_s = busy(|station| *station == Station::HostCompute) / layers;
+        let layer = self.manifest.units[1].elements as f64;
+        let rate = self.options.rates.gpu.link.upload_both_bytes_per_s;
+        let update_s = layer * STATE_BYTES as f64 / rate;
+        let weights_s = layer * self.options.target.wide_bytes() as f64 / rate;
+        // (layers - n) cpu_s = (n - in_vram) update_s + (layers - n) weights_s
+        let count = (layers * (cpu_s - weights_s) + in_vram as f64 * update_s) / (cpu_s - weights_s + update_s);
+        (count.max(0.0).round() as usize).clamp(in_vram, self.config.layers)
+    }
+}
+
+/// The updates of `count` of the layers on the GPU, spread evenly, those of the other units on the processor; with all
+/// layers, those of all units.
+fn spread(layers: usize, count: usize) -> Vec<UpdateOn> {
+    let mut updates = vec![UpdateOn::Cpu; layers + 2];
+    if count == layers {
+        updates.fill(UpdateOn::Gpu);
+    }
+    for layer in (0..layers).filter(|layer| (layer + 1) * count / layers > layer * count / layers) {
+        updates[layer + 1] = UpdateOn::Gpu;
+    }
+    updates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_spread_evenly() {
+        let on_gpu = |layers, count| {
+            let updates = spread(layers, count);
+            (0..layers + 2).filter(|unit| updates[*unit] == UpdateOn::Gpu).collect::<Vec<_>>()
+        };
+        assert_eq!(on_gpu(4, 0), [0; 0]);
+        assert_eq!(on_gpu(4, 1), [4]);
+        assert_eq!(on_gpu(4, 2), [2, 4]);
+        assert_eq!(on_gpu(2, 2), [0, 1, 2, 3]);
+    }
+}
