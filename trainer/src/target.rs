@@ -22,6 +22,17 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// All of them.
+    pub const EACH: [Precision; 3] = [Precision::Bf16, Precision::Tf32, Precision::Fp32];
+
+    /// Bytes of a weight or an activation that computes on a GPU.
+    pub fn bytes(self) -> usize {
+        match self {
+            Precision::Bf16 => 2,
+            Precision::Tf32 | Precision::Fp32 => 4,
+        }
+    }
+
     /// Its name, as flags have it.
     pub fn name(self) -> &'static str {
         match self {
@@ -81,8 +92,8 @@ impl Target {
     /// Bytes of a wide element.
     pub fn wide_bytes(self) -> usize {
         match self {
-            Target::Gpu(Gpu { precision: Precision::Bf16, .. }) => 2,
-            _ => 4,
+            Target::Cpu => 4,
+            Target::Gpu(gpu) => gpu.precision.bytes(),
         }
     }
 

@@ -12,11 +12,12 @@ use super::input::Input;
 use super::queue::Queue as Held;
 use super::real::Number;
 use super::workspace::{Lasting, Sizes, Workspace};
-use super::{Precision, Tensors};
+use super::Tensors;
 use crate::batch::MicroBatch;
 use crate::model::UnitKind;
 use crate::schedule::{Description, Operation};
 use crate::step::Model;
+use crate::target::Precision;
 use mt_kernels::cuda::{Error, Gpu, Queue, cross_entropy, linear};
 use mt_kernels::norm2::{LEAF, add_leaves};
 use mt_kernels::rope::Table;
@@ -240,7 +241,11 @@ impl Computation {
 
     /// How f32 operands are multiplied.
     pub(super) fn products(&self) -> linear::Precision {
-        self.precision().products()
+        match self.precision() {
+            Precision::Tf32 => linear::Precision::Tf32,
+            // Products of bf16 operands have one way.
+            Precision::Bf16 | Precision::Fp32 => linear::Precision::Fp32,
+        }
     }
 }
 

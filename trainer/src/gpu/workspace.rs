@@ -7,11 +7,12 @@
 use super::carve::{Carve, Count, Take};
 use super::queue::SLACK;
 use super::scratch::{Rows, Scratch};
-use super::{Precision, Tensors, rest_bytes};
+use super::{Tensors, rest_bytes};
 use crate::block::Dims;
 use crate::head::norm_chunks;
 use crate::model::UnitKind;
 use crate::schedule::Description;
+use crate::target::Precision;
 use mt_kernels::cuda::{Buffer, Element, Error, Gpu, Queue, ViewMut, rmsnorm};
 use mt_kernels::norm2::LEAF;
 

@@ -6,9 +6,9 @@
 //! schedule touches cost nothing. `dact` holds the gradient that passes down, one run a micro-batch.
 
 use crate::block::{Dims, Level, Saved};
+use crate::gpu;
 use crate::head::Tiles;
 use crate::target::Target;
-use crate::vram;
 use mt_engine::{Kind, RegionId, RegionSpec, Run};
 
 const PAGE_BYTES_MIN: usize = 4 << 10;
@@ -81,12 +81,12 @@ impl Activations {
         let page_bytes = page_bytes.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
         let kept = |t: usize, level| match target {
             Target::Cpu => Saved::kept(dims, t, level) * size_of::<f32>(),
-            Target::Gpu(_) => vram::kept_bytes(dims, t, level, target.wide_bytes()),
+            Target::Gpu(on) => gpu::kept_bytes(dims, t, on.precision, level),
         };
         let pages = |bytes: usize| u32::try_from(bytes.div_ceil(page_bytes)).expect("a run has fewer than 2^32 pages");
         let saved = |t: &usize| kept(*t, Level::All);
         let kept = tokens.iter().map(|&t| Level::EACH.map(|level| pages(kept(t, level)))).collect();
-        let logits = |t: &usize| t * tiles.rows * size_of::<f32>();
+        let logits = |t: &usize| t * tiles.rows * target.wide_bytes();
         let boundaries = Rows::new(0, page_bytes, tokens.iter().map(boundary), layers + 2);
         let saved = Rows::new(boundaries.end(), page_bytes, tokens.iter().map(saved), layers);
         let logits = Rows::new(saved.end(), page_bytes, tokens.iter().map(logits), tiles.count);

@@ -3,12 +3,12 @@
 use super::cost::Cost;
 use super::{Activations, Instruction, Kept, Operation, Program, Sink, UpdateOn, ahead::Ahead};
 use crate::block::Dims;
+use crate::gpu;
 use crate::head::Tiles;
 use crate::layout::{Chunk, GRAD, HI, LO, Layout, M, V};
 use crate::model::{Manifest, ModelConfig};
 use crate::profile::Rates;
 use crate::target::Target;
-use crate::vram;
 use mt_engine::{Mode, Resource, Run};
 
 /// A model, its shapes and its layout.
@@ -60,7 +60,7 @@ impl<'a> Writer<'a> {
         let units = 0..it.manifest.units.len();
         let chunks: Vec<Vec<Chunk>> = units.map(|unit| it.layout.chunks(it.manifest, unit)).collect();
         let cost = |target| Cost::new(it.rates, target, Dims::new(it.config), it.seq);
-        let device_bytes = it.target.gpu().map_or(0, |_| vram::workspace_bytes(&it));
+        let device_bytes = it.target.gpu().map_or(0, |on| gpu::Sizes::new(&it, on.precision).device_bytes() as u64);
         let ahead = Ahead::new(&chunks, &it);
         Writer {
             cost: cost(it.target),
