@@ -65,6 +65,9 @@ pub enum Error {
     /// 3 for a volume that is too small.
     #[error(transparent)]
     Engine(#[from] mt_engine::Error),
+    /// The GPU or its libraries failed. Exit code 4; 2 where something is missing or too old.
+    #[error(transparent)]
+    Gpu(#[from] mt_kernels::cuda::Error),
     /// A number that is not finite, or a weight too large for the state layout. Exit code 5.
     #[error("numeric stop at step {step}: {what}")]
     Numeric {
@@ -136,6 +139,8 @@ impl Error {
             Error::Engine(error) if error.is_refused_io() => 2,
             Error::Engine(mt_engine::Error::NoSpace { .. }) => 3,
             Error::Engine(_) => 4,
+            Error::Gpu(error) if error.is_missing() => 2,
+            Error::Gpu(_) => 4,
             Error::Numeric { .. } => 5,
             Error::Stopped { .. } => 130,
         }

@@ -15,6 +15,7 @@ mod layers;
 mod leases;
 mod levels;
 mod model;
+mod on_gpu;
 mod phase;
 mod phase_gpu;
 mod prepare;
@@ -36,6 +37,22 @@ pub use watch::StepTimes;
 use crate::profile::Rates;
 use crate::settings::Recompute;
 use crate::target::Target;
+use mt_kernels::Cpu;
+use mt_kernels::cuda::Gpu;
+
+/// What computes.
+pub struct Processors {
+    /// Threads.
+    pub cpu: Cpu,
+    /// The GPU of the steps' target, if that is one.
+    pub gpu: Option<Gpu>,
+}
+
+impl From<Cpu> for Processors {
+    fn from(cpu: Cpu) -> Processors {
+        Processors { cpu, gpu: None }
+    }
+}
 
 /// Shapes of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]

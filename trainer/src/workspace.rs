@@ -12,7 +12,7 @@ use mt_kernels::cross_entropy::State;
 use mt_kernels::rope::Table;
 
 /// Elements of every buffer.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Sizes {
     /// Elements of the largest layer.
     layer: usize,
@@ -135,9 +135,10 @@ pub(crate) struct HeadBuffers<'a> {
 }
 
 impl Workspace {
-    /// Allocates everything; zero pages cost nothing until they are touched.
+    /// Allocates everything; zero pages cost nothing until they are touched. Beside a GPU the processor has only
+    /// updates to compute, which need nothing.
     pub(crate) fn new(it: &Description<'_>) -> Workspace {
-        let sizes = Sizes::new(it);
+        let sizes = if it.target.gpu().is_some() { Sizes::default() } else { Sizes::new(it) };
         let most = sizes.most();
         let memory = vec![0.0; sizes.slab() + padded(1)];
         let skip = memory.as_ptr().align_offset(64).min(padded(1));

@@ -86,6 +86,17 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the machine lacks what is needed: a driver, a device or a library of the right version.
+    pub fn is_missing(&self) -> bool {
+        use Error::{DeviceTooOld, DriverTooOld, NoDevice, NoDriver, NoLibrary};
+        matches!(
+            self,
+            NoDriver { .. } | DriverTooOld { .. } | NoDevice { .. } | DeviceTooOld { .. } | NoLibrary { .. }
+        )
+    }
+}
+
 /// A version, or a compute capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {

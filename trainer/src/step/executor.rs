@@ -2,12 +2,13 @@
 
 use super::leases::Leases;
 use super::model::Model;
+use super::on_gpu::OnGpu;
 use super::watch::Watch;
 use crate::batch::MicroBatch;
 use crate::error::{Error, Result};
 use crate::schedule::{Operation, Program};
 use crate::workspace::Workspace;
-use mt_engine::Sweep;
+use mt_engine::{Resource, Sweep};
 use mt_kernels::{Cpu, adamw};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(super) struct Task<'t> {
 pub(super) struct Executor<'e> {
     pub(super) model: &'e Model,
     pub(super) cpu: &'e Cpu,
+    /// What computes the instructions of a GPU.
+    gpu: Option<&'e mut OnGpu>,
     pub(super) workspace: &'e mut Workspace,
     pub(super) task: Task<'e>,
     /// Sum of squares of each unit's gradient.
@@ -51,30 +54,48 @@ pub(super) struct Executor<'e> {
 }
 
 impl<'e> Executor<'e> {
-    pub(super) fn new(model: &'e Model, cpu: &'e Cpu, workspace: &'e mut Workspace, task: Task<'e>) -> Executor<'e> {
+    pub(super) fn new(
+        model: &'e Model,
+        cpu: &'e Cpu,
+        gpu: Option<&'e mut OnGpu>,
+        workspace: &'e mut Workspace,
+        task: Task<'e>,
+    ) -> Executor<'e> {
         workspace.reset();
         let sums = vec![0.0; model.chunks.len()];
         let front = if model.config.tied { 0 } else { model.config.hidden };
-        Executor { model, cpu, workspace, task, sums, loss: 0.0, front, again: Duration::ZERO }
+        Executor { model, cpu, gpu, workspace, task, sums, loss: 0.0, front, again: Duration::ZERO }
     }
 
     /// Executes the whole program.
     pub(super) fn run(&mut self, program: &Program, sweep: &Sweep<'_>, watch: &mut Watch<'_>) -> Result<()> {
+        if let Some(gpu) = &mut self.gpu {
+            gpu.begin(&self.task)?;
+        }
         for (index, instruction) in program.instructions.iter().enumerate() {
             let begun = watch.begin(sweep);
-            let leases = Leases::new(sweep, &instruction.accesses);
-            match instruction.operation {
-                Operation::Commit => {
+            match (instruction.operation, instruction.on) {
+                (Operation::Commit, _) => {
                     if let Some(note) = self.task.note {
                         sweep.commit(note)?;
                         watch.passed_mark(&begun);
                     }
+                    continue;
                 }
-                operation => {
-                    self.execute(operation, leases)?;
-                    watch.end(index, &begun, sweep, std::mem::take(&mut self.again));
+                (operation, Resource::HostCompute) => {
+                    self.execute(operation, Leases::new(sweep, &instruction.accesses))?;
+                }
+                (_, Resource::Compute(_)) => {
+                    let gpu = self.gpu.as_mut().expect("a program for a GPU is executed with one");
+                    gpu.execute(sweep, instruction)?;
                 }
             }
+            watch.end(index, &begun, sweep, std::mem::take(&mut self.again));
+        }
+        if let Some(gpu) = &mut self.gpu
+            && let Some(found) = gpu.finish(&mut self.task)?
+        {
+            (self.loss, self.sums) = (found.loss, found.squares);
         }
         Ok(())
     }

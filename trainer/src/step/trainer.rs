@@ -2,8 +2,9 @@
 
 use super::executor::{Executor, Task, Update};
 use super::model::Model;
+use super::on_gpu::OnGpu;
 use super::watch::Watch;
-use super::{Hyper, Outcome, Prepared, Shapes};
+use super::{Hyper, Outcome, Prepared, Processors, Shapes};
 use crate::batch::{Batch, MicroBatch};
 use crate::error::{Error, Result};
 use crate::layout::{M, V};
@@ -28,6 +29,7 @@ pub struct Trainer {
     pub(super) prepared: Prepared,
     pub(super) shapes: Shapes,
     pub(super) cpu: Cpu,
+    pub(super) gpu: Option<OnGpu>,
     pub(super) workspace: Workspace,
     /// Phases of the instructions of the steady program and of the update.
     pub(super) steady_phases: Vec<Phase>,
@@ -46,7 +48,10 @@ impl Trainer {
     /// prepared.
     ///
     /// # Errors
-    /// `Input` if clipping is asked for with the fused-backward update; the engine's.
+    /// `Input` if clipping is asked for with the fused-backward update; the engine's; `Gpu`.
+    ///
+    /// # Panics
+    /// If the steps were prepared for a GPU and none is given.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         engine: Engine,
@@ -54,10 +59,11 @@ impl Trainer {
         manifest: &Manifest,
         prepared: Prepared,
         shapes: &Shapes,
-        cpu: Cpu,
+        processors: impl Into<Processors>,
         hyper: Hyper,
         completed_steps: u64,
     ) -> Result<Trainer> {
+        let Processors { cpu, gpu } = processors.into();
         if prepared.scheme.options.fused_backward
             && let Some(limit) = hyper.max_grad_norm
         {
@@ -65,7 +71,10 @@ impl Trainer {
             return Err(Error::input("settings", "max_grad_norm", expected, limit.to_string()));
         }
         engine.place(prepared.residency(), prepared.spilled())?;
-        let workspace = Workspace::new(&prepared.scheme.describe(config, manifest, shapes, &prepared.layout));
+        let description = prepared.scheme.describe(config, manifest, shapes, &prepared.layout);
+        let workspace = Workspace::new(&description);
+        let on_gpu = |target| OnGpu::new(gpu.as_ref().expect("a GPU for steps on one"), &description, target);
+        let gpu = prepared.scheme.options.target.gpu().map(on_gpu).transpose()?;
         let model = Model::new(config.clone(), manifest.clone(), &prepared.layout, prepared.scheme.tiles);
         let (steady_phases, update_phases) = (prepared.steady_program.phases(), prepared.update_program.phases());
         let trainer = Trainer {
@@ -76,6 +85,7 @@ impl Trainer {
             update_phases,
             shapes: shapes.clone(),
             cpu,
+            gpu,
             workspace,
             hyper,
             completed: completed_steps,
@@ -128,7 +138,7 @@ impl Trainer {
         let task = Task { micro: &batch.micro, pending, own, targets, note: commit, logits: None };
 
         let sweep = self.engine.sweep(&self.prepared.steady, Some(&self.prepared.steady))?;
-        let mut executor = Executor::new(&self.model, &self.cpu, &mut self.workspace, task);
+        let mut executor = Executor::new(&self.model, &self.cpu, self.gpu.as_mut(), &mut self.workspace, task);
         let mut watch = Watch::new(&self.steady_phases, self.engine.recorder(), 0);
         let run = executor.run(&self.prepared.steady_program, &sweep, &mut watch);
         let times = watch.times;
@@ -174,7 +184,7 @@ impl Trainer {
             let task = Task { micro: &[], pending: Some(update), own: None, targets: 0, note: None, logits: None };
             let plan = self.prepared.update_only.as_ref().expect("pending updates come with their plan");
             let sweep = self.engine.sweep(plan, None)?;
-            let mut executor = Executor::new(&self.model, &self.cpu, &mut self.workspace, task);
+            let mut executor = Executor::new(&self.model, &self.cpu, self.gpu.as_mut(), &mut self.workspace, task);
             let mut watch = Watch::new(&self.update_phases, self.engine.recorder(), LABEL_ONCE);
             let run = executor.run(&self.prepared.update_program, &sweep, &mut watch);
             if let Err(error) = run.and_then(|()| Ok(sweep.finish()?)) {
