@@ -204,6 +204,11 @@ fn kept_file(machine: &Machine, threads: u64, dirs: &[PathBuf]) -> Option<PathBu
     folder("XDG_CACHE_HOME", ".cache").map(|folder| folder.join(name(machine, threads, dirs)))
 }
 
+/// The folder that keeps what was compiled for a GPU.
+pub fn gpu_cache() -> Option<PathBuf> {
+    folder("XDG_CACHE_HOME", ".cache").map(|folder| folder.join("cubins"))
+}
+
 /// Name of the file that keeps what was probed on this machine, with these threads, of these file systems.
 fn name(machine: &Machine, threads: u64, dirs: &[PathBuf]) -> String {
     let mut hasher = DefaultHasher::new();

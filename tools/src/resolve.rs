@@ -109,10 +109,6 @@ fn check_together(take: &Take<'_>, resolved: &Resolved, purpose: Purpose) -> Res
     if purpose == Purpose::Plan {
         return Ok(());
     }
-    if settings.device != Device::Cpu {
-        let expected = "cpu: this version plans runs on a GPU (mt plan) and cannot execute them yet";
-        return Err(take.refuse("device", expected, &settings.device.to_string(), None));
-    }
     let discard = take.layers.is_on("discard");
     if settings.durability == Durability::None && resolved.export.is_none() && !discard {
         let hint = "nothing of the run is kept: add --export DIR for the trained model, or --discard";

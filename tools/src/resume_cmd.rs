@@ -44,6 +44,7 @@ pub fn run(args: &Resume, command: CommandLine, started: Instant) -> Result<u8, 
         command,
         profile: choice.obtain(&request)?,
         trace: trace.map(|file| Traced { file, steps }),
+        gpu_cache: profiles::gpu_cache(),
     };
     let mut progress = Progress::new(args.json)?;
     match resume(Path::new(&args.run), &changes, &process, &mut progress)? {

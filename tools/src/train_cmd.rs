@@ -4,7 +4,7 @@ use crate::STOPPED;
 use crate::args::Train;
 use crate::failure::Failure;
 use crate::layers::Layers;
-use crate::profiles::Request;
+use crate::profiles::{self, Request};
 use crate::progress::Progress;
 use crate::resolve::{Purpose, Resolved, resolve};
 use crate::say;
@@ -37,7 +37,7 @@ fn go(layers: &Layers, mut command: CommandLine, started: Instant) -> Result<u8,
     };
     let profile = resolved.profile.obtain(&request)?;
     let Resolved { settings, run, stop_at, export, trace, .. } = resolved;
-    let process = Process { stop_at, export, started, command, profile, trace };
+    let process = Process { stop_at, export, started, command, profile, trace, gpu_cache: profiles::gpu_cache() };
     let summary = train(&settings, run.as_deref(), &process, &mut progress)?;
     resolved.profile.learn(&request, &summary.measured);
     Ok(code(summary.ending))

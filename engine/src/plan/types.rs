@@ -217,6 +217,13 @@ pub struct DeviceShare {
     pub work_bytes: u64,
 }
 
+impl DeviceShare {
+    /// Bytes of VRAM that the plan's pages need: what an engine must have there.
+    pub fn allocation(&self) -> u64 {
+        self.placed_bytes + self.window_bytes
+    }
+}
+
 /// What moves before each access.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {

@@ -90,10 +90,7 @@ impl Error {
     /// Whether the machine lacks what is needed: a driver, a device or a library of the right version.
     pub fn is_missing(&self) -> bool {
         use Error::{DeviceTooOld, DriverTooOld, NoDevice, NoDriver, NoLibrary};
-        matches!(
-            self,
-            NoDriver { .. } | DriverTooOld { .. } | NoDevice { .. } | DeviceTooOld { .. } | NoLibrary { .. }
-        )
+        matches!(self, NoDriver { .. } | DriverTooOld { .. } | NoDevice { .. } | DeviceTooOld { .. } | NoLibrary { .. })
     }
 }
 

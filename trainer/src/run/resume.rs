@@ -12,6 +12,7 @@ use crate::checkpoint::{Dtype, ExportDtype};
 use crate::error::{Error, Result};
 use crate::settings::{Auto, Durability, Settings};
 use mt_engine::{Backend, DirectIo};
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 /// What may differ from the settings that the run was started with.
@@ -69,7 +70,8 @@ pub fn resume(run: &Path, changes: &Changes, process: &Process, observer: &mut d
     check(&folder, record.as_ref(), &settings, &inputs, &note, changes, process)?;
     let record = record.map(|record| accepted(record, &settings, &inputs, &note));
     let committed = Some(note.step);
-    let start = Start { folder: &folder, settings: &settings, inputs: &inputs, process, committed, record };
+    let gpu = OnceCell::new();
+    let start = Start { folder: &folder, settings: &settings, inputs: &inputs, process, committed, record, gpu };
     if note.step >= inputs.total_steps {
         start.keep_changes()?;
         export_finished(&folder, &settings, process, observer)?;
@@ -87,7 +89,8 @@ fn restart(folder: &RunFolder, settings: &Settings, process: &Process, observer:
     inputs::keep_model(folder, settings, &model, &source)?;
     drop(source);
     let inputs = inputs::gather_new(folder, settings, model, observer)?;
-    let start = Start { folder, settings, inputs: &inputs, process, committed: None, record: None };
+    let start =
+        Start { folder, settings, inputs: &inputs, process, committed: None, record: None, gpu: OnceCell::new() };
     start.run(&mut Vec::new(), observer).map(|summary| Resumed::Went(Box::new(summary))).map_err(|error| match error {
         Error::Stopped { .. } => Error::Stopped { hint: Some(format!("resume: {}", folder.resume_command())) },
         other => other,

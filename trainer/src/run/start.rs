@@ -19,12 +19,18 @@ use crate::layout::Layout;
 use crate::model::Manifest;
 use crate::profile::{MachineProfile, Origin, Rates};
 use crate::settings::{Durability, Settings, Warmup};
-use crate::step::{Hyper, Trainer};
+use crate::step::{Hyper, Processors, Trainer};
+use crate::vram::CONTEXT_BYTES;
 use mt_engine::plan::Residency;
-use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError, record_bytes};
+use mt_engine::{Backend, Config, DeviceId, DirectIo, Engine, Error as EngineError, record_bytes};
 use mt_kernels::Cpu;
+use mt_kernels::cuda::{Gpu, SOURCES, Search};
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// VRAM that `--vram auto` leaves to others.
+const VRAM_MARGIN: u64 = 256 << 20;
 
 /// What a caller asks of this process, beside the settings.
 #[derive(Clone, Debug)]
@@ -41,6 +47,8 @@ pub struct Process {
     pub profile: MachineProfile,
     /// Steps to trace.
     pub trace: Option<Traced>,
+    /// Folder that keeps what is compiled for a GPU.
+    pub gpu_cache: Option<PathBuf>,
 }
 
 /// A run that is ready to have its store made or opened.
@@ -53,6 +61,15 @@ pub(super) struct Start<'a> {
     pub committed: Option<u64>,
     /// What a resume keeps in `run.json` once nothing can refuse it any more; None where a store is going to be made.
     pub record: Option<RunRecord>,
+    /// The GPU of the settings, once it is open.
+    pub gpu: OnceCell<OpenGpu>,
+}
+
+/// A GPU with its context.
+pub(super) struct OpenGpu {
+    gpu: Gpu,
+    /// Bytes of VRAM that this process can have, with what the context has taken.
+    vram_bytes: u64,
 }
 
 /// Where the pages of a planned run are.
@@ -83,6 +100,10 @@ impl Start<'_> {
     pub fn run(&self, made: &mut Vec<PathBuf>, observer: &mut dyn Observer) -> Result<Summary> {
         // A folder that cannot be written is refused before the steps, not after them.
         let out = self.process.export.as_deref().map(OutFolder::create).transpose()?;
+        // Its libraries take RAM that counts, and where one is missing nothing else is begun.
+        if let Some(gpu) = self.settings.target().gpu() {
+            self.open_gpu(gpu.device, observer)?;
+        }
         // Its memory counts: it is taken before the RAM is divided.
         let trace = self.process.trace.as_ref().map(Trace::begin).transpose()?;
         let ram = Ram::measure(self.settings);
@@ -103,10 +124,11 @@ impl Start<'_> {
         }
         let placement = Placement::of(&fitted);
         let manifest = &self.inputs.model.manifest;
-        let mut steps = self.steps(engine, fitted, &planned, trace, cpu.clone()).map_err(|error| match error {
-            Error::Engine(error @ EngineError::NoSpace { .. }) => self.no_store(error, ram),
-            other => other,
-        })?;
+        let mut steps =
+            self.steps(engine, fitted, &planned, trace, self.processors(&cpu)).map_err(|error| match error {
+                Error::Engine(error @ EngineError::NoSpace { .. }) => self.no_store(error, ram),
+                other => other,
+            })?;
         if let Some(out) = &out {
             out.require_free(4 * manifest.elements())?;
         }
@@ -171,12 +193,32 @@ impl Start<'_> {
 
     fn rates(&self, stores: &[PathBuf]) -> Rates {
         let device = self.settings.target().gpu().map(|gpu| gpu.device);
-        self.process.profile.rates(stores, self.settings.threads as u32, device)
+        let mut rates = self.process.profile.rates(stores, self.settings.threads as u32, device);
+        if let Some(open) = self.gpu.get() {
+            rates.gpu.vram_bytes = open.vram_bytes;
+        }
+        rates
+    }
+
+    fn processors(&self, cpu: &Cpu) -> Processors {
+        Processors { cpu: cpu.clone(), gpu: self.gpu.get().map(|open| open.gpu.clone()) }
     }
 
     fn asked(&self) -> Asked<'_> {
         let Process { command, export, .. } = self.process;
         Asked { command, is_new: self.committed.is_none(), has_export: export.is_some() }
+    }
+
+    fn open_gpu(&self, device: DeviceId, observer: &mut dyn Observer) -> Result<()> {
+        let gpu = Gpu::open(usize::from(device.0), &Search::from_env(), self.process.gpu_cache.clone())?;
+        let versions = gpu.versions()?.map(|(name, version)| format!("{name} {version}")).join(", ");
+        observer.event(&Event::Notice(&format!("GPU {}: {}, {versions}", device.0, gpu.name())));
+        gpu.prepare(&SOURCES)?;
+        let (free, _) = gpu.memory()?;
+        let vram_bytes = (free as u64 + CONTEXT_BYTES).saturating_sub(VRAM_MARGIN);
+        // Opened once: `run` alone does it.
+        self.gpu.get_or_init(|| OpenGpu { gpu, vram_bytes });
+        Ok(())
     }
 
     fn open_engine(
@@ -189,8 +231,8 @@ impl Start<'_> {
     ) -> Result<Engine> {
         let Settings { direct_io, io, .. } = *self.settings;
         let recorder = trace.map(|trace| trace.recorder.clone());
-        let config =
-            Config { direct_io, backend: io, recorder, ..Config::new(stores.clone(), fitted.prepared.arena_bytes) };
+        let (devices, arena_bytes) = (fitted.prepared.devices(), fitted.prepared.arena_bytes);
+        let config = Config { direct_io, backend: io, recorder, devices, ..Config::new(stores.clone(), arena_bytes) };
         if self.committed.is_some() {
             return Engine::open(config).map_err(|error| self.refusal(error));
         }
@@ -267,7 +309,7 @@ impl Start<'_> {
         fitted: Fitted,
         planned: &Planned,
         trace: Option<Trace>,
-        cpu: Cpu,
+        processors: Processors,
     ) -> Result<Steps<'_>> {
         let settings = self.settings;
         let predicted = Predicted::of(&fitted.prepared, &planned.ram);
@@ -296,7 +338,7 @@ impl Start<'_> {
             &self.inputs.model.manifest,
             fitted.prepared,
             &self.inputs.shapes,
-            cpu,
+            processors,
             hyper,
             self.committed.unwrap_or(0),
         )?;

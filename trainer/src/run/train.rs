@@ -7,6 +7,7 @@ use super::start::{Process, Start};
 use crate::checkpoint::Source;
 use crate::error::{Error, Result};
 use crate::settings::{Durability, Settings};
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 /// Trains: makes the run folder, imports, runs all steps or stops, commits.
@@ -62,5 +63,6 @@ fn go(
     for warning in &inputs.data.report().warnings {
         observer.event(&Event::Notice(warning));
     }
-    Start { folder, settings, inputs: &inputs, process, committed: None, record: None }.run(made, observer)
+    Start { folder, settings, inputs: &inputs, process, committed: None, record: None, gpu: OnceCell::new() }
+        .run(made, observer)
 }

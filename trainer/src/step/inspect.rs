@@ -46,7 +46,8 @@ impl Trainer {
         let sweep = self.engine.sweep(plan, None)?;
         let phases = program.phases();
         let mut watch = Watch::new(&phases, None, 0);
-        Executor::new(&self.model, &self.cpu, self.gpu.as_mut(), &mut self.workspace, task).run(program, &sweep, &mut watch)?;
+        Executor::new(&self.model, &self.cpu, self.gpu.as_mut(), &mut self.workspace, task)
+            .run(program, &sweep, &mut watch)?;
         sweep.finish()?;
         Ok(logits)
     }

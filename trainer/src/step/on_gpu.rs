@@ -49,7 +49,8 @@ impl OnGpu {
         };
         let leases = instruction.accesses.iter().map(take).collect::<std::result::Result<Vec<_>, _>>()?;
         let modes = instruction.accesses.iter().map(|(_, mode)| *mode);
-        self.computation.execute(instruction.operation, leases.iter().zip(modes).map(|(lease, mode)| memory(lease, mode)))?;
+        self.computation
+            .execute(instruction.operation, leases.iter().zip(modes).map(|(lease, mode)| memory(lease, mode)))?;
         let stream = Stream(self.computation.queue().stream().cu_stream() as u64);
         for lease in leases {
             lease.give_back(stream)?;

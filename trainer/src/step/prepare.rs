@@ -14,7 +14,8 @@ use crate::settings::Recompute;
 use crate::target::Target;
 use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, timeline};
 use mt_engine::{
-    Budget, Kind, Plan, PlanError, Prediction, RegionSpec, Residency, Run, Schedule, Tier, record_bytes, reserved_bytes,
+    Budget, DeviceBackend, DeviceConfig, DeviceId, Kind, Node, Plan, PlanError, Prediction, RegionSpec, Residency, Run,
+    Schedule, Tier, record_bytes, reserved_bytes,
 };
 use std::sync::Arc;
 
@@ -188,6 +189,16 @@ impl Prepared {
         self.steady.devices.first()
     }
 
+    /// What the engine must have of each GPU.
+    pub fn devices(&self) -> Vec<DeviceConfig> {
+        let config = |share: &DeviceShare| DeviceConfig {
+            id: share.device,
+            bytes: share.allocation().next_multiple_of(4_096),
+            backend: DeviceBackend::Cuda,
+        };
+        self.steady.devices.iter().map(config).collect()
+    }
+
     /// Elements of the units whose update runs on the GPU.
     pub fn updated_on_gpu(&self, manifest: &Manifest) -> u64 {
         let units = manifest.units.iter().zip(&self.scheme.updates);
@@ -214,7 +225,7 @@ impl Prepared {
         let shape = shape(&self.regions, options);
         let host_bytes = self.arena_bytes - record_bytes(&self.regions);
         // The store's space was judged when the steps were planned.
-        let budget = Budget { host_bytes, device_bytes: device_bytes(options), disk_bytes: u64::MAX };
+        let budget = Budget { host_bytes, device_bytes: beside(&self.steady, &schedule), disk_bytes: u64::MAX };
         let entry = emptied(&self.steady.exit);
         let planned = plan(&Arc::new(schedule), &shape, &budget, &options.rates.engine, &entry);
         let (plan, _) = planned.map_err(|error| refusal(&error, &budget, 0, host_bytes))?;
@@ -371,19 +382,19 @@ fn planned(
     (steady, update): (&Program, Option<&Program>),
 ) -> Result<Planned> {
     let records = record_bytes(regions);
-    let beside = workspace_bytes + records;
+    let in_ram = workspace_bytes + records;
     // Without a budget, a fraction of all numbers: the planner adds to it.
     let budget_bytes = options.budget_bytes.unwrap_or(u64::MAX / 8);
-    let host_bytes = budget_bytes.saturating_sub(beside);
+    let host_bytes = budget_bytes.saturating_sub(in_ram);
     // The planner counts pages; the store's records come on top.
     let records_on_disk = reserved_bytes(regions) - page_bytes_on_disk(regions);
     let disk_bytes = options.disk_bytes.saturating_sub(records_on_disk);
     let budget = Budget { host_bytes, device_bytes: device_bytes(options), disk_bytes };
     let shape = shape(regions, options);
     let profile = &options.rates.engine;
-    let plan = |schedule: &Arc<Schedule>, entry: &Residency| {
-        plan(schedule, &shape, &budget, profile, entry).map_err(|error| {
-            match refusal(&error, &budget, beside, budget_bytes) {
+    let plan = |schedule: &Arc<Schedule>, budget: &Budget, entry: &Residency| {
+        plan(schedule, &shape, budget, profile, entry).map_err(|error| {
+            match refusal(&error, budget, in_ram, budget_bytes) {
                 Error::DoesNotFit { part: Part::Disk, what, need_bytes, .. } => Error::DoesNotFit {
                     part: Part::Disk,
                     what,
@@ -396,14 +407,19 @@ fn planned(
         })
     };
     let schedule = Arc::new(steady.schedule(true));
-    let (mut steady, mut prediction) = plan(&schedule, &Residency::default())?;
+    let (mut steady, mut prediction) = plan(&schedule, &budget, &Residency::default())?;
     if let Some(entry) = with_window(&schedule, &shape, &budget, options, &steady, vram_window_bytes)
-        && let Ok((roomy, predicted)) = plan(&schedule, &entry)
+        && let Ok((roomy, predicted)) = plan(&schedule, &budget, &entry)
         && predicted.seconds < prediction.seconds
     {
         (steady, prediction) = (roomy, predicted);
     }
-    let update = update.map(|program| plan(&Arc::new(program.schedule(false)), &emptied(&steady.exit))).transpose()?;
+    let update = update.map(|program| {
+        let schedule = Arc::new(program.schedule(false));
+        let budget = Budget { device_bytes: beside(&steady, &schedule), ..budget.clone() };
+        plan(&schedule, &budget, &emptied(&steady.exit))
+    });
+    let update = update.transpose()?;
     // The engine wants room for its largest page, whatever the plans need.
     let page = regions.iter().map(|region| u64::from(region.page_bytes)).max().unwrap_or(0);
     let arena = [Some(&steady), update.as_ref().map(|(plan, _)| plan)].into_iter().flatten().map(Plan::arena_bytes);
@@ -439,6 +455,16 @@ fn emptied(exit: &Residency) -> Residency {
     let mut entry = Residency { prefetched: Vec::new(), ..exit.clone() };
     entry.devices.iter_mut().for_each(|device| device.prefetched.clear());
     entry
+}
+
+/// The VRAM for another sweep over the store of a plan: its pages have the same allocation, and its work comes on top.
+fn beside(steady: &Plan, schedule: &Schedule) -> Vec<(DeviceId, u64)> {
+    let work = schedule.nodes.iter().map(|node| match node {
+        Node::Work { device_bytes, .. } => *device_bytes,
+        _ => 0,
+    });
+    let work = work.max().unwrap_or(0);
+    steady.devices.iter().map(|share| (share.device, share.allocation() + work)).collect()
 }
 
 /// Bytes of all pages that a store keeps from its creation on.
