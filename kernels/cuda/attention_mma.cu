@@ -311,16 +311,15 @@ struct Scores {
         : inside(s.cap > 0.0f ? s.scale / s.cap : 1.0f), factor((s.cap > 0.0f ? s.cap : s.scale) * LOG2_E),
           capped(s.cap > 0.0f) {}
 
-    // From a product and the gradient of a probability, and from the log-sum-exp (to base 2) and delta of the query: the
-    // probability and the gradient of the scaled product.
+    // A product becomes a share of the cap, and the gradient of a probability such that `backward` meets the slope.
+    __device__ __forceinline__ void cap(float& x, float& gradient, float delta) const {
+        x = tanh_near(x * inside);
+        gradient = fmaf(gradient - delta, fmaf(-x, x, 1.0f), delta);
+    }
+    // From the log-sum-exp (to base 2) and the delta of the query: the probability and the gradient of the scaled product.
     __device__ __forceinline__ void backward(float& x, float& gradient, float lse, float delta) const {
-        float slope = 1.0f;
-        if (capped) {
-            x = tanh_near(x * inside);
-            slope = fmaf(-x, x, 1.0f);
-        }
         x = exp2_near(fmaf(x, factor, -lse));
-        gradient = x * (gradient - delta) * slope;
+        gradient = x * (gradient - delta);
     }
 };
 
@@ -411,16 +410,19 @@ attention_backward_q_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, 
             float x[M][N][4] = {}, gradient[M][N][4] = {};
             multiply(x, queries, k_tile);
             multiply(gradient, douts, v_tile);
-            bool edge = at + KEYS - 1 > from || at < low_of_last;
+            if (scores.capped) {
 #pragma unroll
-            for (int i = 0; i < 2 * M; i++) {
-#pragma unroll
-                for (int j = 0; j < 2 * N; j++) {
-                    int n = j / 2, e = i % 2 * 2 + j % 2;
-                    scores.backward(x[i / 2][n][e], gradient[i / 2][n][e], lses[i], deltas[i]);
+                for (int i = 0; i < M * N * 4; i++) {
+                    int m = i / (4 * N), n = i / 4 % N, e = i % 4;
+                    scores.cap(x[m][n][e], gradient[m][n][e], deltas[2 * m + e / 2]);
                 }
             }
-            if (edge) {
+#pragma unroll
+            for (int i = 0; i < M * N * 4; i++) {
+                int m = i / (4 * N), n = i / 4 % N, e = i % 4;
+                scores.backward(x[m][n][e], gradient[m][n][e], lses[2 * m + e / 2], deltas[2 * m + e / 2]);
+            }
+            if (at + KEYS - 1 > from || at < low_of_last) {
 #pragma unroll
                 for (int i = 0; i < 2 * M; i++) {
                     u32 query = from + 8 * i + lane / 4, begins = first[least(query, to)];
@@ -488,38 +490,48 @@ __device__ __forceinline__ void backward_kv(const Shape& s, u32 tile, const bf16
     u32 head = kv_head * s.group, at = begin, last = begin + (tiles - 1) * QUERIES;
     load_pass(0, head, at);
     for (u32 left = tiles * s.group, stage = 0; left > 0; left--, stage ^= STAGES - 1) {
+        bool sees = !idle && at + QUERIES > from && first[at] <= to;
+        bool edge = at < to || first[least(at + QUERIES, s.seq) - 1] > from;
         copies_wait();
         __syncthreads();
         u32 next_head = at == last ? head + 1 : head, next = at == last ? begin : at + QUERIES;
         if (STAGES == 2 && left > 1) load_pass(stage ^ 1, next_head, next);
         u32 q_tile = queries + stage * QUERIES * PITCH, dout_tile = douts + stage * QUERIES * PITCH;
-        if (!idle && at + QUERIES > from && first[at] <= to) {
+        if (sees) {
             float x[M][N][4] = {}, gradient[M][N][4] = {};
             multiply(x, keys, q_tile);
             if (K) multiply(gradient, values, dout_tile);
-            bool edge = at < to || first[least(at + QUERIES, s.seq) - 1] > from;
+            float lses[N][2], deltas[N][2];
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                float lses[2], deltas[2];
                 u32 stat = stats + (stage * 2 * QUERIES + 8 * n + lane % 4 * 2) * 4;
-                load_shared(lses, stat);
-                load_shared(deltas, stat + QUERIES * 4);
+                load_shared(lses[n], stat);
+                load_shared(deltas[n], stat + QUERIES * 4);
+            }
+            if (scores.capped) {
 #pragma unroll
-                for (int i = 0; i < 4 * M; i++) {
-                    float lse = lses[i % 2] * LOG2_E;
-                    scores.backward(x[i / 4][n][i % 4], gradient[i / 4][n][i % 4], lse, deltas[i % 2]);
+                for (int i = 0; i < M * N * 4; i++) {
+                    int m = i / (4 * N), n = i / 4 % N, e = i % 4;
+                    scores.cap(x[m][n][e], gradient[m][n][e], deltas[n][e % 2]);
                 }
-                if (edge) {
+            }
 #pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        u32 query = at + 8 * n + lane % 4 * 2 + e, begins = first[least(query, s.seq - 1)];
+            for (int n = 0; n < N; n++) {
+                float lse[2] = {lses[n][0] * LOG2_E, lses[n][1] * LOG2_E};
 #pragma unroll
-                        for (int i = 0; i < 2 * M; i++) {
-                            u32 key = from + 8 * i + lane / 4;
-                            if (key > query || key < begins) {
-                                x[i / 2][n][i % 2 * 2 + e] = gradient[i / 2][n][i % 2 * 2 + e] = 0.0f;
-                            }
-                        }
+                for (int i = 0; i < M * 4; i++) {
+                    scores.backward(x[i / 4][n][i % 4], gradient[i / 4][n][i % 4], lse[i % 2], deltas[n][i % 2]);
+                }
+            }
+            if (edge) {
+#pragma unroll
+                for (int j = 0; j < 2 * N; j++) {
+                    u32 query = at + j / 2 * 8 + lane % 4 * 2 + j % 2, begins = first[least(query, s.seq - 1)];
+#pragma unroll
+                    for (int i = 0; i < 2 * M; i++) {
+                        u32 key = from + 8 * i + lane / 4;
+                        int e = i % 2 * 2 + j % 2;
+                        if (key > query || key < begins) x[i / 2][j / 2][e] = gradient[i / 2][j / 2][e] = 0.0f;
                     }
                 }
             }
