@@ -7,6 +7,8 @@
 
 #[path = "device/attention.rs"]
 mod attention;
+#[path = "device/measure.rs"]
+mod measure;
 #[path = "device/products.rs"]
 mod products;
 #[path = "device/rig.rs"]

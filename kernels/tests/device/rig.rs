@@ -1,5 +1,6 @@
 //! What the parts share: a queue, seeded numbers, poisoned outputs, comparisons, timing and the table.
 
+use crate::measure;
 use cudarc::driver::sys::CUevent_flags;
 use mt_kernels::Cpu;
 use mt_kernels::cuda::{Buffer, Element, Error, Queue, Real};
@@ -78,13 +79,22 @@ impl Rig {
     /// A case whose results are close to a reference: the greatest distance, relative to the element or to the root
     /// mean square of all, whichever is larger.
     pub fn close<T: Real + Bits>(&mut self, what: &str, got: &[T], want: &[f64], allowed: f64) {
+        self.close_rows(what, got, want, 1, 1e-30, allowed);
+    }
+
+    /// The same, relative also to the root mean square of the element's row of `width` and to `least`: see
+    /// [`measure::worst`].
+    pub fn close_rows<T: Real + Bits>(
+        &mut self,
+        what: &str,
+        got: &[T],
+        want: &[f64],
+        width: usize,
+        least: f64,
+        allowed: f64,
+    ) {
         assert_eq!(got.len(), want.len(), "{what}");
-        let rms = (want.iter().map(|x| x * x).sum::<f64>() / want.len().max(1) as f64).sqrt().max(1e-30);
-        let errors = got.iter().zip(want).map(|(got, want)| {
-            let error = (got.value() - want).abs() / want.abs().max(rms);
-            if error.is_nan() { f64::INFINITY } else { error }
-        });
-        let (at, worst) = errors.enumerate().fold((0, 0.0), |a, b| if b.1 > a.1 { b } else { a });
+        let (at, worst) = measure::worst(got.iter().map(|x| x.value()), want, width, least);
         let why = || format!("{worst:.1e} at {at}: {} for {}; {allowed:.0e} allowed", got[at].value(), want[at]);
         self.case(what, want.len(), Some((worst, allowed)), worst <= allowed, why);
     }
