@@ -8,6 +8,8 @@
 
 mod embedding;
 mod executor;
+#[cfg(test)]
+mod gpu_tests;
 mod head;
 mod inspect;
 mod labels;
