@@ -18,9 +18,10 @@ const ROWS_MAX: usize = 4_096;
 /// Elements of a tile at most, unless that would be fewer than [`ROWS_MIN`] rows.
 const ELEMENTS_MAX: usize = 4 << 20;
 const ROWS_MIN: usize = 64;
-/// The same on a GPU: with 8,192 tokens the logits of a tile take 256 MiB.
-const GPU_ROWS_MAX: usize = 8_192;
+/// The same on a GPU, where a product wants thousands of rows and a layer takes more memory than a tile does; there a
+/// tile has a multiple of [`GPU_ROWS`] rows, so that all tiles and rows of logits begin at whole lines.
 const GPU_ELEMENTS_MAX: usize = 64 << 20;
+const GPU_ROWS: usize = 128;
 
 /// How the rows of the head's matrix \[V,H] are cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,9 +42,11 @@ impl Tiles {
         Tiles::with_rows(vocab, hidden, ROWS_MAX.min((ELEMENTS_MAX / hidden).max(ROWS_MIN)))
     }
 
-    /// The tiles of a model on a GPU: larger, since its products want more rows than the processor's.
+    /// The tiles of a model whose head is computed on a GPU.
     pub fn on_gpu(vocab: usize, hidden: usize) -> Tiles {
-        Tiles::with_rows(vocab, hidden, GPU_ROWS_MAX.min((GPU_ELEMENTS_MAX / hidden).max(ROWS_MIN)))
+        let most = (GPU_ELEMENTS_MAX / hidden).max(GPU_ROWS);
+        let rows = vocab.div_ceil(vocab.div_ceil(most)).next_multiple_of(GPU_ROWS);
+        Tiles { rows, count: vocab.div_ceil(rows), vocab, hidden }
     }
 
     /// Tiles of about equal size with at most about `most` rows.

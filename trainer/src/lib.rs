@@ -7,6 +7,7 @@ pub mod checkpoint;
 pub mod data;
 pub mod default_model;
 pub mod error;
+pub mod gpu;
 pub mod head;
 pub mod layout;
 pub mod lr;

@@ -72,6 +72,52 @@ impl<'a, T: Element> View<'a, T> {
     pub fn address(&self) -> u64 {
         self.address
     }
+
+    /// Copies the elements to the host, after what is on the queue, and waits for it.
+    ///
+    /// # Errors
+    /// The copy or work before it fails.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn download(&self, queue: &Queue, to: &mut [T]) -> Result<(), Error> {
+        assert_eq!(to.len(), self.len, "a view of one length with its target");
+        queue.gpu().bind()?;
+        // SAFETY: the target has as many elements, any bits of which are a value, and is borrowed until the copy has
+        // ended, for which `synchronize` waits.
+        let copied = unsafe { result::memcpy_dtoh_async(to, self.address, queue.stream().cu_stream()) };
+        // The copy may run although a later call fails: the target is the caller's again only after the queue has ended.
+        let ended = queue.synchronize();
+        driver("copying from the device", copied).and(ended)
+    }
+}
+
+impl<'a> View<'a, u8> {
+    /// The same bytes as elements.
+    ///
+    /// # Panics
+    /// If they do not begin or end where an element does.
+    pub fn cast<T: Element>(self) -> View<'a, T> {
+        View { address: self.address, len: elements_of::<T>(self.address, self.len), _memory: PhantomData }
+    }
+}
+
+impl<'a> ViewMut<'a, u8> {
+    /// The same bytes as elements.
+    ///
+    /// # Panics
+    /// If they do not begin or end where an element does.
+    pub fn cast<T: Element>(self) -> ViewMut<'a, T> {
+        ViewMut { address: self.address, len: elements_of::<T>(self.address, self.len), _memory: PhantomData }
+    }
+}
+
+/// Elements of so many bytes at an address. Any bits are a value of an [`Element`], so nothing else is asked.
+fn elements_of<T: Element>(address: u64, bytes: usize) -> usize {
+    let size = size_of::<T>();
+    let fits = bytes.is_multiple_of(size) && address.is_multiple_of(size as u64);
+    assert!(fits || bytes == 0, "{bytes} bytes at {address:#x} as elements of {size}");
+    bytes / size
 }
 
 impl<'a, T: Element> ViewMut<'a, T> {
@@ -116,6 +162,76 @@ impl<'a, T: Element> ViewMut<'a, T> {
     /// The device address.
     pub fn address(&self) -> u64 {
         self.address
+    }
+
+    /// The same elements, to read from now on.
+    pub fn into_view(self) -> View<'a, T> {
+        View { address: self.address, len: self.len, _memory: PhantomData }
+    }
+
+    /// The first `n` elements; the others stay.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn take_front(&mut self, n: usize) -> ViewMut<'a, T> {
+        assert!(n <= self.len, "{n} of {}", self.len);
+        let front = ViewMut { address: self.address, len: n, _memory: PhantomData };
+        self.address += (n * size_of::<T>()) as u64;
+        self.len -= n;
+        front
+    }
+
+    /// Copies the elements of a view here, on the device, in the order of the queue.
+    ///
+    /// # Errors
+    /// The call fails.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy_from(&mut self, queue: &Queue, from: View<'_, T>) -> Result<(), Error> {
+        assert_eq!(from.len, self.len, "views of one length");
+        if self.len == 0 {
+            return Ok(());
+        }
+        queue.gpu().bind()?;
+        let stream = queue.stream().cu_stream();
+        // SAFETY: both views are of memory with as many elements, which their makers keep valid until the work has
+        // ended; they do not overlap, since one of them is exclusive.
+        let copied = unsafe { result::memcpy_dtod_async(self.address, from.address, bytes::<T>(self.len), stream) };
+        driver("copying on the device", copied)
+    }
+
+    /// Copies `from` here, after what is on the queue, and waits for it.
+    ///
+    /// # Errors
+    /// The copy or work before it fails.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn upload(&mut self, queue: &Queue, from: &[T]) -> Result<(), Error> {
+        assert_eq!(from.len(), self.len, "a view of one length with its source");
+        queue.gpu().bind()?;
+        // SAFETY: the view has as many elements; the source is borrowed until the copy has ended, for which
+        // `synchronize` waits.
+        let copied = unsafe { result::memcpy_htod_async(self.address, from, queue.stream().cu_stream()) };
+        let ended = queue.synchronize();
+        driver("copying to the device", copied).and(ended)
+    }
+
+    /// Sets every byte, in the order of the queue.
+    ///
+    /// # Errors
+    /// The call fails.
+    pub fn fill(&mut self, queue: &Queue, byte: u8) -> Result<(), Error> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        queue.gpu().bind()?;
+        let stream = queue.stream().cu_stream();
+        // SAFETY: the view is of memory with as many bytes, any of which is part of a value, which its maker keeps
+        // valid until the work has ended.
+        let filled = unsafe { result::memset_d8_async(self.address, byte, bytes::<T>(self.len), stream) };
+        driver("filling device memory", filled)
     }
 }
 
@@ -169,7 +285,7 @@ impl<T: Element> Buffer<T> {
         ViewMut { address: self.address, len: self.len, _memory: PhantomData }
     }
 
-    /// Copies `from` here, after what is on the queue, and waits for it.
+    /// Copies `from` here: see [`ViewMut::upload`].
     ///
     /// # Errors
     /// The copy or work before it fails.
@@ -177,13 +293,7 @@ impl<T: Element> Buffer<T> {
     /// # Panics
     /// If the lengths differ.
     pub fn upload(&mut self, queue: &Queue, from: &[T]) -> Result<(), Error> {
-        assert_eq!(from.len(), self.len, "a buffer of one length with its source");
-        self.gpu.bind()?;
-        // SAFETY: the buffer has as many elements; the source is borrowed until the copy has ended, for which
-        // `synchronize` waits.
-        let copied = unsafe { result::memcpy_htod_async(self.address, from, queue.stream().cu_stream()) };
-        driver("copying to the device", copied)?;
-        queue.synchronize()
+        self.view_mut().upload(queue, from)
     }
 
     /// The elements, after what is on the queue.
@@ -192,13 +302,7 @@ impl<T: Element> Buffer<T> {
     /// The copy or work before it fails.
     pub fn download(&self, queue: &Queue) -> Result<Vec<T>, Error> {
         let mut to = vec![T::default(); self.len];
-        self.gpu.bind()?;
-        // SAFETY: the target has as many elements, any bits of which are a value, and is ours until the copy has
-        // ended, for which `synchronize` waits.
-        let copied = unsafe { result::memcpy_dtoh_async(&mut to, self.address, queue.stream().cu_stream()) };
-        // The copy may run although a later call fails: the target is freed only after the queue has ended.
-        let ended = queue.synchronize();
-        driver("copying from the device", copied).and(ended)?;
+        self.view().download(queue, &mut to)?;
         Ok(to)
     }
 
@@ -207,11 +311,7 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// The call fails.
     pub fn fill(&mut self, queue: &Queue, byte: u8) -> Result<(), Error> {
-        self.gpu.bind()?;
-        // SAFETY: the buffer has as many bytes, any of which is part of a value.
-        let filled =
-            unsafe { result::memset_d8_async(self.address, byte, bytes::<T>(self.len), queue.stream().cu_stream()) };
-        driver("filling device memory", filled)
+        self.view_mut().fill(queue, byte)
     }
 }
 

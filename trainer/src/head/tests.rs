@@ -22,6 +22,17 @@ fn tiles_cover_the_vocabulary_and_none_has_one_row() {
 }
 
 #[test]
+fn tiles_on_a_gpu_begin_at_whole_lines_and_cover_the_vocabulary() {
+    for (vocab, hidden) in [(2, 8), (300, 64), (32_768, 4_096), (151_936, 3_584), (152_064, 3_584), (256_000, 12_288)] {
+        let tiles = Tiles::on_gpu(vocab, hidden);
+        assert_eq!(tiles.rows % GPU_ROWS, 0);
+        assert!(tiles.elements_max() <= GPU_ELEMENTS_MAX + GPU_ROWS * hidden, "{vocab} {hidden}");
+        assert!((0..tiles.count).all(|tile| !tiles.range(tile).is_empty()), "{vocab} {hidden}");
+        assert_eq!(tiles.elements_to(tiles.count - 1), vocab * hidden);
+    }
+}
+
+#[test]
 fn a_stream_gives_each_tile_when_its_last_element_arrived() {
     let tiles = Tiles::with_rows(10, 3, 4);
     assert_eq!((tiles.rows, tiles.count), (4, 3));
