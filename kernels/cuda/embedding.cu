@@ -39,27 +39,27 @@ KERNEL(128) embedding_gather_bf16(const u32* ids, u32 hidden, u64 first, const b
 }
 
 // Tokens in order of their id, equal ids in token order: ids[i] stands at places starts[i]..starts[i + 1] of `order`.
-// A block adds the rows of one id for 128 columns, in token order, to the piece dw.
+// A block adds the rows of one id for 128 columns, in token order, to the piece dw. `tokens` of them bound all indices.
 template <class T>
-__device__ __forceinline__ void scatter(const u32* ids, const u32* starts, const u32* order, u32 hidden, u64 first,
-                                        const T* dx, float* dw, u64 len) {
+__device__ __forceinline__ void scatter(const u32* ids, const u32* starts, const u32* order, u32 tokens, u32 hidden,
+                                        u64 first, const T* dx, float* dw, u64 len) {
     u32 id = ids[blockIdx.x], begin, end;
     if (!overlap(id, hidden, first, len, begin, end)) return;
     u32 c = blockIdx.y * 128 + threadIdx.x;
     if (c < begin || c >= end) return;
     float* to = dw + ((i64)((u64)id * hidden) - (i64)first + c);
     float sum = *to;
-    u32 last = starts[blockIdx.x + 1];
+    u32 last = min(starts[blockIdx.x + 1], tokens);
 #pragma unroll 4
-    for (u32 i = starts[blockIdx.x]; i < last; i++) sum += widen(dx[(u64)order[i] * hidden + c]);
+    for (u32 i = starts[blockIdx.x]; i < last; i++) sum += widen(dx[(u64)min(order[i], tokens - 1) * hidden + c]);
     *to = sum;
 }
 
-KERNEL(128) embedding_scatter_f32(const u32* ids, const u32* starts, const u32* order, u32 hidden, u64 first,
-                                  const float* dx, float* dw, u64 len) {
-    scatter(ids, starts, order, hidden, first, dx, dw, len);
+KERNEL(128) embedding_scatter_f32(const u32* ids, const u32* starts, const u32* order, u32 tokens, u32 hidden,
+                                  u64 first, const float* dx, float* dw, u64 len) {
+    scatter(ids, starts, order, tokens, hidden, first, dx, dw, len);
 }
-KERNEL(128) embedding_scatter_bf16(const u32* ids, const u32* starts, const u32* order, u32 hidden, u64 first,
-                                   const bf16* dx, float* dw, u64 len) {
-    scatter(ids, starts, order, hidden, first, dx, dw, len);
+KERNEL(128) embedding_scatter_bf16(const u32* ids, const u32* starts, const u32* order, u32 tokens, u32 hidden,
+                                   u64 first, const bf16* dx, float* dw, u64 len) {
+    scatter(ids, starts, order, tokens, hidden, first, dx, dw, len);
 }

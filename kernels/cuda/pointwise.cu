@@ -49,6 +49,27 @@ template <int N> struct Place {
     }
 };
 
+template <class T>
+__device__ __forceinline__ void copy_rows(T* to, const T* from, u32 columns, u32 stride) {
+    constexpr int N = Wide<T>::N;
+    Place<N> at(columns);
+    if (at.column >= columns) return;
+    u64 i = at.row * stride + at.column;
+    if (columns % N == 0 && stride % N == 0 && aligned(to, from)) {
+        *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
+    } else {
+        for (u32 j = 0; j < N && at.column + j < columns; j++) to[i + j] = from[i + j];
+    }
+}
+
+// Rows of both lie `stride` elements apart, of which `columns` are copied.
+KERNEL(256) pointwise_copy_rows_f32(float* to, const float* from, u32 columns, u32 stride) {
+    copy_rows(to, from, columns, stride);
+}
+KERNEL(256) pointwise_copy_rows_bf16(bf16* to, const bf16* from, u32 columns, u32 stride) {
+    copy_rows(to, from, columns, stride);
+}
+
 template <class T, int N>
 __device__ __forceinline__ void swiglu_forward_pack(const T* gate, const T* up, T* out) {
     float g[N], u[N];

@@ -1,11 +1,16 @@
 // RMSNorm over the last dimension. Sums of a row in f32: each thread adds its elements in order, then a tree over the
-// threads. Narrow rows take a warp each, wide ones a block of eight warps.
+// threads. Narrow rows take a warp each, wide ones a block of eight warps. Rows lie in groups of `heads`, one after the
+// other, and groups begin `stride` elements apart: the heads of a token's row, or, with one in a group, plain rows.
 #include "common.cuh"
 #include "columns.cuh"
 
 constexpr int THREADS = 256;
 // Rows whose parts of the weight's gradient a group of threads adds up.
 constexpr int ROWS = 32;
+
+__device__ __forceinline__ u64 place(u32 row, u32 columns, u32 heads, u32 stride) {
+    return (u64)(row / heads) * stride + row % heads * columns;
+}
 
 // GROUP threads work on a row: a warp, or the block.
 template <int GROUP> __device__ __forceinline__ float group_sum(float x) {
@@ -35,12 +40,13 @@ __device__ __forceinline__ void forward_row(const T* x, const T* w, float eps, T
 }
 
 template <class T, int GROUP>
-__device__ __forceinline__ void forward(const T* x, const T* w, float eps, T* y, float* rstd, u32 rows, u32 columns) {
+__device__ __forceinline__ void forward(const T* x, const T* w, float eps, T* y, float* rstd, u32 rows, u32 columns,
+                                        u32 heads, u32 stride) {
     constexpr int N = Wide<T>::N;
     u32 row = blockIdx.x * (THREADS / GROUP) + threadIdx.x / GROUP;
     if (row >= rows) return;
-    u64 at = (u64)row * columns;
-    if (columns % N == 0 && aligned(x, w, y)) {
+    u64 at = place(row, columns, heads, stride);
+    if (columns % N == 0 && stride % N == 0 && aligned(x, w, y)) {
         forward_row<T, N, GROUP>(x + at, w, eps, y + at, rstd + row, columns);
     } else {
         forward_row<T, 1, GROUP>(x + at, w, eps, y + at, rstd + row, columns);
@@ -50,8 +56,8 @@ __device__ __forceinline__ void forward(const T* x, const T* w, float eps, T* y,
 // y [R,C], rstd [R] of x [R,C], w [C]
 #define FORWARD(name, T, GROUP)                                                                                       \
     KERNEL(THREADS)                                                                                                   \
-    name(const T* x, const T* w, float eps, T* y, float* rstd, u32 rows, u32 columns) {                               \
-        forward<T, GROUP>(x, w, eps, y, rstd, rows, columns);                                                         \
+    name(const T* x, const T* w, float eps, T* y, float* rstd, u32 rows, u32 columns, u32 heads, u32 stride) {        \
+        forward<T, GROUP>(x, w, eps, y, rstd, rows, columns, heads, stride);                                          \
     }
 FORWARD(rmsnorm_forward_narrow_f32, float, 32)
 FORWARD(rmsnorm_forward_narrow_bf16, bf16, 32)
@@ -94,7 +100,7 @@ __device__ __forceinline__ void backward_row(const T* dy, const T* x, const T* w
 // The dynamic shared memory holds [groups, columns] floats. A group's threads add to their own columns only.
 template <class T, int GROUP>
 __device__ __forceinline__ void backward(const T* dy, const T* x, const T* w, const float* rstd, T* dx, int add,
-                                         float* partial, u32 rows, u32 columns) {
+                                         float* partial, u32 rows, u32 columns, u32 heads, u32 stride) {
     extern __shared__ __align__(16) float dw[];
     constexpr int N = Wide<T>::N, GROUPS = THREADS / GROUP;
     for (u32 i = threadIdx.x; i < GROUPS * columns; i += THREADS) dw[i] = 0.0f;
@@ -102,9 +108,9 @@ __device__ __forceinline__ void backward(const T* dy, const T* x, const T* w, co
     u32 group = threadIdx.x / GROUP;
     u32 begin = (blockIdx.x * GROUPS + group) * ROWS;
     u32 end = begin + ROWS < rows ? begin + ROWS : rows;
-    bool wide = columns % N == 0 && aligned(dy, x, w, dx);
+    bool wide = columns % N == 0 && stride % N == 0 && aligned(dy, x, w, dx);
     for (u32 row = begin; row < end; row++) {
-        u64 at = (u64)row * columns;
+        u64 at = place(row, columns, heads, stride);
         if (wide) {
             backward_row<T, N, GROUP>(dy + at, x + at, w, rstd[row], dx + at, add, dw + group * columns, columns);
         } else {
@@ -119,12 +125,12 @@ __device__ __forceinline__ void backward(const T* dy, const T* x, const T* w, co
     }
 }
 
-// dx [R,C] (added to or overwritten) and partial [blocks, C] of dw.
+// dx [R,C] (added to or overwritten; it may be dy) and partial [blocks, C] of dw.
 #define BACKWARD(name, T, GROUP)                                                                                      \
     KERNEL(THREADS)                                                                                                   \
     name(const T* dy, const T* x, const T* w, const float* rstd, T* dx, int add, float* partial, u32 rows,            \
-         u32 columns) {                                                                                               \
-        backward<T, GROUP>(dy, x, w, rstd, dx, add, partial, rows, columns);                                          \
+         u32 columns, u32 heads, u32 stride) {                                                                        \
+        backward<T, GROUP>(dy, x, w, rstd, dx, add, partial, rows, columns, heads, stride);                           \
     }
 BACKWARD(rmsnorm_backward_narrow_f32, float, 32)
 BACKWARD(rmsnorm_backward_narrow_bf16, bf16, 32)

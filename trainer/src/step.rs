@@ -29,6 +29,7 @@ mod watch;
 
 pub use crate::memory::{gpu_micro_batch_auto, micro_batch_auto};
 pub use labels::Expected;
+pub(crate) use model::Model;
 pub use phase::{Binding, PhaseTime};
 pub(crate) use prepare::smaller;
 pub use prepare::{Prepared, Residence, prepare};

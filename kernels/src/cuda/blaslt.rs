@@ -1,7 +1,7 @@
 //! Matrix products through cuBLASLt, a thin wrapper with what training needs and the library's own defaults lack: f32
 //! results of bf16 operands, adding to the result, and true f32.
 //!
-//! Everything here is column-major, as the library is: D [m,n] = op(A) op(B) (+ D). Row-major callers give their
+//! Everything here is column-major, as the library is: D [m,n] = op(A) op(B) (+ C), where C may be D. Row-major callers give their
 //! operands in reverse: see [`super::linear`].
 //!
 //! Invariant: a shape has one algorithm. It is asked of the library once, and kept; it does not depend on where
@@ -112,7 +112,7 @@ pub(super) struct Shape {
     pub k: usize,
     /// Whether A is stored as [k,m], and B as [n,k].
     pub transposed: (bool, bool),
-    /// Whether the result is added to.
+    /// Whether C is added.
     pub add: bool,
     /// Whether a vector [m] is added to every column.
     pub bias: bool,
@@ -123,6 +123,8 @@ pub(super) struct Shape {
 pub(super) struct Operands {
     pub a: u64,
     pub b: u64,
+    /// As D, which it may be.
+    pub c: u64,
     pub d: u64,
     /// 0 without.
     pub bias: u64,
@@ -143,7 +145,7 @@ pub(super) struct BlasLt {
     functions: Functions,
     handle: Handle,
     version: Version,
-    /// By shape and by the alignment of a, b, d.
+    /// By shape and by the alignment of a, b, and c with d.
     plans: Mutex<HashMap<(Shape, [u32; 3]), Plan>>,
 }
 
@@ -182,7 +184,7 @@ impl BlasLt {
     pub(super) fn run(&self, queue: &Queue, shape: Shape, at: Operands) -> Result<(), Error> {
         queue.gpu().bind()?;
         let failed = |text| Error::Product { call: format!("the product {shape:?}"), text };
-        let key = (shape, [alignment(at.a), alignment(at.b), alignment(at.d)]);
+        let key = (shape, [alignment(at.a), alignment(at.b), alignment(at.c | at.d)]);
         let mut plans = self.plans.lock().expect("nothing panics with the lock");
         let plan = match plans.entry(key) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
@@ -206,7 +208,7 @@ impl BlasLt {
                 pointer(at.b),
                 plan.b,
                 std::ptr::from_ref(&beta).cast(),
-                pointer(at.d),
+                pointer(at.c),
                 plan.d,
                 pointer(at.d),
                 plan.d,

@@ -48,6 +48,11 @@ impl<'a, T: Element> View<'a, T> {
         View { address, len, _memory: PhantomData }
     }
 
+    /// Of nothing.
+    pub fn empty() -> View<'a, T> {
+        View { address: 0, len: 0, _memory: PhantomData }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -127,6 +132,11 @@ impl<'a, T: Element> ViewMut<'a, T> {
     /// As [`View::from_raw`]; the memory can be written too, and no other work reads or changes it meanwhile.
     pub unsafe fn from_raw(address: u64, len: usize) -> ViewMut<'a, T> {
         ViewMut { address, len, _memory: PhantomData }
+    }
+
+    /// Of nothing.
+    pub fn empty() -> ViewMut<'a, T> {
+        ViewMut { address: 0, len: 0, _memory: PhantomData }
     }
 
     /// Number of elements.

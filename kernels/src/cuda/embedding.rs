@@ -2,7 +2,7 @@
 
 use super::device::{Arg, blocks};
 use super::sources::{Kernel, Source, source};
-use super::{Buffer, Error, Queue, Real, View, ViewMut};
+use super::{Error, Queue, Real, View, ViewMut};
 
 pub(super) static SOURCE: Source = source!("embedding.cu", None);
 
@@ -74,24 +74,33 @@ impl Order {
         order
     }
 
-    /// A copy on the device.
-    ///
-    /// # Errors
-    /// Memory is short; a copy fails.
-    pub fn upload(&self, queue: &Queue) -> Result<DeviceOrder, Error> {
-        Ok(DeviceOrder {
-            ids: Buffer::from_slice(queue, &self.ids)?,
-            starts: Buffer::from_slice(queue, &self.starts)?,
-            tokens: Buffer::from_slice(queue, &self.tokens)?,
-        })
+    /// Appends ids, starts and tokens to what is uploaded: 2 T' + T + 1 numbers for T' distinct ids.
+    pub fn append(&self, to: &mut Vec<u32>) {
+        to.extend(self.ids.iter().chain(&self.starts).chain(&self.tokens));
     }
 }
 
-/// An [`Order`] on the device. Made by [`Order::upload`] alone, since a kernel follows its indices.
-pub struct DeviceOrder {
-    ids: Buffer<u32>,
-    starts: Buffer<u32>,
-    tokens: Buffer<u32>,
+/// An [`Order`] on the device. A wrong one gives a wrong sum, never an access out of bounds: the kernel compares.
+#[derive(Clone, Copy)]
+pub struct DeviceOrder<'a> {
+    ids: View<'a, u32>,
+    starts: View<'a, u32>,
+    tokens: View<'a, u32>,
+}
+
+impl<'a> DeviceOrder<'a> {
+    /// Of `distinct` ids, as [`Order::append`] laid it out.
+    ///
+    /// # Panics
+    /// If the view is too short for that.
+    pub fn new(numbers: View<'a, u32>, distinct: usize) -> DeviceOrder<'a> {
+        let (starts, tokens) = (distinct, 2 * distinct + 1);
+        DeviceOrder {
+            ids: numbers.slice(0..starts),
+            starts: numbers.slice(starts..tokens),
+            tokens: numbers.slice(tokens..numbers.len()),
+        }
+    }
 }
 
 /// Adds each token's dx row [T,H] to the piece of the table gradient `dw` = elements first..first+dw.len(), in token
@@ -104,7 +113,7 @@ pub struct DeviceOrder {
 /// If `dx` is not [T,H].
 pub fn scatter_add_piece<T: Real>(
     queue: &Queue,
-    order: &DeviceOrder,
+    order: DeviceOrder<'_>,
     hidden: usize,
     first: usize,
     dx: View<'_, T>,
@@ -112,10 +121,9 @@ pub fn scatter_add_piece<T: Real>(
 ) -> Result<(), Error> {
     assert_eq!(dx.len(), order.tokens.len() * hidden, "dx [T,H]");
     let grid = (blocks(order.ids.len(), 1), blocks(hidden, COLUMNS as usize), 1);
-    let (ids, starts, tokens) =
-        (order.ids.view().address(), order.starts.view().address(), order.tokens.view().address());
-    let (hidden, first, len) = (hidden as u32, first as u64, dw.len() as u64);
-    let args: [&dyn Arg; 8] = [&ids, &starts, &tokens, &hidden, &first, &dx.address(), &dw.address(), &len];
+    let (ids, starts, tokens) = (order.ids.address(), order.starts.address(), order.tokens.address());
+    let (count, hidden, first, len) = (order.tokens.len() as u32, hidden as u32, first as u64, dw.len() as u64);
+    let args: [&dyn Arg; 9] = [&ids, &starts, &tokens, &count, &hidden, &first, &dx.address(), &dw.address(), &len];
     queue.launch(&KERNELS[SCATTER + T::INDEX], grid, 0, &args)
 }
 

@@ -66,6 +66,41 @@ pub fn forward<X: Real, Y: Real>(
     y: ViewMut<'_, Y>,
     size: Size,
 ) -> Result<(), Error> {
+    let c = y.address();
+    product(queue, precision, x, w, bias, (false, c), y, size)
+}
+
+/// y [T,O] = onto [T,O] + x [T,I] * w [O,I]^T (+ bias [O]), rounded once.
+///
+/// # Errors
+/// See [`forward`].
+#[allow(clippy::too_many_arguments)]
+pub fn forward_onto<X: Real, Y: Real>(
+    queue: &Queue,
+    precision: Precision,
+    x: View<'_, X>,
+    w: View<'_, X>,
+    bias: Option<View<'_, Y>>,
+    onto: View<'_, Y>,
+    y: ViewMut<'_, Y>,
+    size: Size,
+) -> Result<(), Error> {
+    assert_eq!(onto.len(), y.len(), "onto, y [T,O]");
+    product(queue, precision, x, w, bias, (true, onto.address()), y, size)
+}
+
+/// The forward product; the pair says whether a matrix is added to it, and where that lies.
+#[allow(clippy::too_many_arguments)]
+fn product<X: Real, Y: Real>(
+    queue: &Queue,
+    precision: Precision,
+    x: View<'_, X>,
+    w: View<'_, X>,
+    bias: Option<View<'_, Y>>,
+    (add, c): (bool, u64),
+    y: ViewMut<'_, Y>,
+    size: Size,
+) -> Result<(), Error> {
     let Size { tokens, inputs, outputs } = size;
     assert_eq!((x.len(), w.len(), y.len()), (tokens * inputs, outputs * inputs, tokens * outputs), "x, w, y");
     assert!(bias.is_none_or(|bias| bias.len() == outputs), "bias [O]");
@@ -76,11 +111,11 @@ pub fn forward<X: Real, Y: Real>(
         n: tokens,
         k: inputs,
         transposed: (true, false),
-        add: false,
+        add,
         bias: bias.is_some(),
     };
     let bias = bias.map_or(0, |bias| bias.address());
-    queue.gpu().blaslt().run(queue, shape, Operands { a: w.address(), b: x.address(), d: y.address(), bias })
+    queue.gpu().blaslt().run(queue, shape, Operands { a: w.address(), b: x.address(), c, d: y.address(), bias })
 }
 
 /// dx [T,I] = (add ? dx : 0) + dy [T,O] * w [O,I]
@@ -108,7 +143,8 @@ pub fn backward_input<X: Real, Y: Real>(
         add,
         bias: false,
     };
-    queue.gpu().blaslt().run(queue, shape, Operands { a: w.address(), b: dy.address(), d: dx.address(), bias: 0 })
+    let d = dx.address();
+    queue.gpu().blaslt().run(queue, shape, Operands { a: w.address(), b: dy.address(), c: d, d, bias: 0 })
 }
 
 /// dw [O,I] = (add ? dw : 0) + dy [T,O]^T * x [T,I]
@@ -136,7 +172,8 @@ pub fn backward_weight<X: Real>(
         add,
         bias: false,
     };
-    queue.gpu().blaslt().run(queue, shape, Operands { a: x.address(), b: dy.address(), d: dw.address(), bias: 0 })
+    let d = dw.address();
+    queue.gpu().blaslt().run(queue, shape, Operands { a: x.address(), b: dy.address(), c: d, d, bias: 0 })
 }
 
 /// Elements of the scratch of [`backward_bias`].

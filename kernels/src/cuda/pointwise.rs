@@ -6,7 +6,7 @@ use super::{Error, Queue, Real, View, ViewMut};
 
 pub(super) static SOURCE: Source = source!("pointwise.cu", None);
 
-pub(super) static KERNELS: [Kernel; 8] = [
+pub(super) static KERNELS: [Kernel; 10] = [
     Kernel::new(&SOURCE, "pointwise_add_f32", THREADS),
     Kernel::new(&SOURCE, "pointwise_add_bf16", THREADS),
     Kernel::new(&SOURCE, "pointwise_swiglu_f32", THREADS),
@@ -15,12 +15,15 @@ pub(super) static KERNELS: [Kernel; 8] = [
     Kernel::new(&SOURCE, "pointwise_swiglu_backward_bf16", THREADS),
     Kernel::new(&SOURCE, "pointwise_narrow", THREADS),
     Kernel::new(&SOURCE, "pointwise_widen", THREADS),
+    Kernel::new(&SOURCE, "pointwise_copy_rows_f32", THREADS),
+    Kernel::new(&SOURCE, "pointwise_copy_rows_bf16", THREADS),
 ];
 const ADD: usize = 0;
 const SWIGLU: usize = 2;
 const SWIGLU_BACKWARD: usize = 4;
 const NARROW: usize = 6;
 const WIDEN: usize = 7;
+const COPY_ROWS: usize = 8;
 
 const THREADS: u32 = 256;
 
@@ -60,6 +63,25 @@ pub fn widen(queue: &Queue, from: View<'_, u16>, to: ViewMut<'_, f32>) -> Result
     assert_eq!(from.len(), to.len(), "views of one length");
     let grid = (blocks(to.len(), block::<f32>()), 1, 1);
     queue.launch(&KERNELS[WIDEN], grid, 0, &[&to.address(), &from.address(), &(from.len() as u64)])
+}
+
+/// Copies the first `columns` elements of every `stride` elements.
+///
+/// # Errors
+/// See [`add`].
+pub fn copy_rows<T: Real>(
+    queue: &Queue,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    from: View<'_, T>,
+    to: ViewMut<'_, T>,
+) -> Result<(), Error> {
+    let len = rows.saturating_sub(1) * stride + columns;
+    assert!(columns <= stride && (rows == 0 || from.len().min(to.len()) >= len), "rows {stride} elements apart");
+    let grid = (blocks(rows * columns.div_ceil(block::<T>()), 1), 1, 1);
+    let args: [&dyn Arg; 4] = [&to.address(), &from.address(), &(columns as u32), &(stride as u32)];
+    queue.launch(&KERNELS[COPY_ROWS + T::INDEX], grid, 0, &args)
 }
 
 /// Where gate and up [R,F] lie in one view, and their gradients in another: in rows `stride` elements apart. Side by

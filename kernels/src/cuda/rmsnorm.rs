@@ -1,4 +1,5 @@
-//! RMSNorm over the last dimension, as [`crate::rmsnorm`]; sums of a row in f32.
+//! RMSNorm over the last dimension, as [`crate::rmsnorm`]; sums of a row in f32. Rows lie one after the other, or are
+//! some of the heads in a token's row.
 
 use super::device::{Arg, blocks};
 use super::sources::{Kernel, Source, source};
@@ -68,10 +69,80 @@ pub fn forward<T: Real>(
 ) -> Result<(), Error> {
     let (rows, columns) = shape(x.len(), w.len());
     assert!(y.len() == x.len() && rstd.len() == rows, "x, y [R,C], rstd [R]");
+    let rows = Rows { rows, columns, heads: 1, stride: columns };
+    launch_forward::<T>(queue, rows, x.address(), w.address(), eps, y.address(), rstd.address())
+}
+
+/// Some of the heads of each token: `heads` neighbours of `dim` elements, from a token's to the next token's `stride`
+/// elements. Views begin at the first token's first of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// T
+    pub tokens: usize,
+    /// Of each token.
+    pub heads: usize,
+    /// Elements of a head: C.
+    pub dim: usize,
+    /// Elements from a token's to the next.
+    pub stride: usize,
+}
+
+impl Heads {
+    /// Rows in all, and their shape; `lens` are the views that they lie in.
+    fn rows(&self, lens: &[usize]) -> Rows {
+        let Heads { tokens, heads, dim, stride } = *self;
+        assert!(heads > 0 && heads * dim <= stride, "{self:?}");
+        let len = tokens.saturating_sub(1) * stride + heads * dim;
+        assert!(tokens == 0 || lens.iter().all(|l| *l >= len), "views of {lens:?} elements for {self:?}");
+        let (rows, columns) = shape(tokens * heads * dim, dim);
+        Rows { rows, columns, heads, stride }
+    }
+}
+
+/// [`forward`] of every head; rstd [T, heads].
+///
+/// # Errors
+/// See [`forward`].
+///
+/// # Panics
+/// As [`forward`].
+pub fn forward_heads<T: Real>(
+    queue: &Queue,
+    heads: Heads,
+    x: View<'_, T>,
+    w: View<'_, T>,
+    eps: f32,
+    y: ViewMut<'_, T>,
+    rstd: ViewMut<'_, f32>,
+) -> Result<(), Error> {
+    let rows = heads.rows(&[x.len(), y.len()]);
+    assert!(w.len() == rows.columns && rstd.len() == rows.rows, "w [C], rstd [T, heads]");
+    launch_forward::<T>(queue, rows, x.address(), w.address(), eps, y.address(), rstd.address())
+}
+
+/// Rows of the kernels: R of C elements, in groups of `heads` that begin `stride` elements apart.
+#[derive(Clone, Copy)]
+struct Rows {
+    rows: usize,
+    columns: usize,
+    heads: usize,
+    stride: usize,
+}
+
+fn launch_forward<T: Real>(
+    queue: &Queue,
+    rows: Rows,
+    x: u64,
+    w: u64,
+    eps: f32,
+    y: u64,
+    rstd: u64,
+) -> Result<(), Error> {
+    let Rows { rows, columns, heads, stride } = rows;
     let kind = wide(columns);
     let grid = (blocks(rows, GROUPS[kind]), 1, 1);
-    let (x, w, y, rstd) = (x.address(), w.address(), y.address(), rstd.address());
-    let args: [&dyn Arg; 7] = [&x, &w, &eps, &y, &rstd, &(rows as u32), &(columns as u32)];
+    let (rows, columns, heads, stride) = (rows as u32, columns as u32, heads as u32, stride as u32);
+    let args: [&dyn Arg; 9] = [&x, &w, &eps, &y, &rstd, &rows, &columns, &heads, &stride];
     queue.launch(&KERNELS[FORWARD + 2 * kind + T::INDEX], grid, 0, &args)
 }
 
@@ -100,13 +171,56 @@ pub fn backward<T: Real>(
     let (rows, columns) = shape(x.len(), w.len());
     assert!(dy.len() == x.len() && dx.len() == x.len(), "dy, x, dx [R,C]");
     assert!(rstd.len() == rows && dw.len() == columns, "rstd [R], dw [C]");
+    let rows = Rows { rows, columns, heads: 1, stride: columns };
+    let dx = (dx.address(), add);
+    launch_backward::<T>(queue, rows, dy.address(), x.address(), w.address(), rstd.address(), dx, dw, scratch)
+}
+
+/// [`backward`] of every head, in place: `d` holds the gradient of y, then that of x.
+///
+/// # Errors
+/// See [`forward`].
+///
+/// # Panics
+/// As [`backward`].
+#[allow(clippy::too_many_arguments)]
+pub fn backward_heads<T: Real>(
+    queue: &Queue,
+    heads: Heads,
+    d: ViewMut<'_, T>,
+    x: View<'_, T>,
+    w: View<'_, T>,
+    rstd: View<'_, f32>,
+    dw: ViewMut<'_, f32>,
+    scratch: ViewMut<'_, f32>,
+) -> Result<(), Error> {
+    let rows = heads.rows(&[d.len(), x.len()]);
+    assert!(w.len() == rows.columns && dw.len() == rows.columns, "w, dw [C]");
+    assert!(rstd.len() == rows.rows, "rstd [T, heads]");
+    let d = d.address();
+    launch_backward::<T>(queue, rows, d, x.address(), w.address(), rstd.address(), (d, false), dw, scratch)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn launch_backward<T: Real>(
+    queue: &Queue,
+    rows: Rows,
+    dy: u64,
+    x: u64,
+    w: u64,
+    rstd: u64,
+    (dx, add): (u64, bool),
+    dw: ViewMut<'_, f32>,
+    scratch: ViewMut<'_, f32>,
+) -> Result<(), Error> {
+    let Rows { rows, columns, heads, stride } = rows;
     assert!(scratch.len() >= scratch_len(rows, columns), "scratch of {} floats", scratch.len());
     let kind = wide(columns);
     let parts = blocks(rows, GROUPS[kind] * ROWS);
     let shared = (GROUPS[kind] * columns * 4) as u32;
-    let (dy, x, w, rstd, dx) = (dy.address(), x.address(), w.address(), rstd.address(), dx.address());
-    let (partial, add, rows, columns) = (scratch.address(), i32::from(add), rows as u32, columns as u32);
-    let args: [&dyn Arg; 9] = [&dy, &x, &w, &rstd, &dx, &add, &partial, &rows, &columns];
+    let (partial, add) = (scratch.address(), i32::from(add));
+    let (rows, columns, heads, stride) = (rows as u32, columns as u32, heads as u32, stride as u32);
+    let args: [&dyn Arg; 11] = [&dy, &x, &w, &rstd, &dx, &add, &partial, &rows, &columns, &heads, &stride];
     queue.launch(&KERNELS[BACKWARD + 2 * kind + T::INDEX], (parts, 1, 1), shared, &args)?;
     let grid = (blocks(dw.len(), FINISH_COLUMNS), 1, 1);
     queue.launch(&KERNELS[FINISH], grid, 0, &[&partial, &parts, &columns, &dw.address()])

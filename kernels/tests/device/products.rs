@@ -43,7 +43,12 @@ fn products<X: Value, Y: Value>(rig: &mut Rig, precision: Precision, size: Size,
     let (once_dx, once_dw) = (dx.download(queue)?, dw.download(queue)?);
     linear::backward_input(queue, precision, dy_d.view(), w_d.view(), dx.view_mut(), true, size)?;
     linear::backward_weight(queue, precision, dy_d.view(), x_d.view(), dw.view_mut(), true, size)?;
-    let (y, biased) = (y.download(queue)?, biased.download(queue)?);
+    let mut onto = rig.poisoned::<Y>(tokens * outputs)?;
+    let (w_v, bias_v) = (w_d.view(), Some(bias_d.view()));
+    linear::forward_onto(queue, precision, x_d.view(), w_v, bias_v, y.view(), onto.view_mut(), size)?;
+    let (y, biased, onto) = (y.download(queue)?, biased.download(queue)?, onto.download(queue)?);
+    let want_onto: Vec<f64> = want_biased.iter().zip(wide(&y)).map(|(a, b)| a + b).collect();
+    rig.close(&name("y onto another"), &onto, &want_onto, allowed);
     let (dx, dw) = (dx.download(queue)?, dw.download(queue)?);
     rig.close(&name("y"), &y, &want_y, allowed);
     rig.close(&name("y biased"), &biased, &want_biased, allowed);

@@ -2,8 +2,10 @@
 
 use crate::rig::{Rig, Value, Work, wide};
 use mt_kernels::cross_entropy::NO_TARGET;
+use mt_kernels::cuda::embedding::DeviceOrder;
 use mt_kernels::cuda::pointwise::GateUp;
-use mt_kernels::cuda::{Error, cross_entropy, embedding, linear, pointwise, rmsnorm, rope};
+use mt_kernels::cuda::rmsnorm::Heads;
+use mt_kernels::cuda::{Buffer, Error, cross_entropy, embedding, linear, pointwise, rmsnorm, rope};
 use mt_kernels::reference;
 
 pub fn run(rig: &mut Rig) {
@@ -18,6 +20,7 @@ fn both<T: Value>(rig: &mut Rig) {
     }
     for (tokens, heads, dim, stride) in [(200, 7, 128, 7 * 128), (50, 3, 64, 500), (33, 2, 20, 43)] {
         rig.attempt("rope", |rig| rotary::<T>(rig, tokens, heads, dim, stride));
+        rig.attempt("rmsnorm of heads", |rig| norm_of_heads::<T>(rig, Heads { tokens, heads, dim, stride }));
     }
     let odd = GateUp { rows: 17, columns: 101, stride: 203, up: 102 };
     for layout in [GateUp::beside(40, 18_944), GateUp::apart(33, 1_000), odd] {
@@ -67,6 +70,49 @@ fn norm<T: Value>(rig: &mut Rig, rows: usize, columns: usize) -> Result<(), Erro
     rig.same(&name("y"), &a.0, &b.0);
     rig.same(&name("dx"), &a.1, &b.1);
     rig.same(&name("dw"), &a.2, &b.2);
+    Ok(())
+}
+
+/// Heads in a token's row against the same rows one after the other; what lies beside them stays.
+fn norm_of_heads<T: Value>(rig: &mut Rig, heads: Heads) -> Result<(), Error> {
+    let Heads { tokens, heads: count, dim, stride } = heads;
+    let (rows, width) = (tokens * count, count * dim);
+    let name = |what: &str| format!("rmsnorm of heads {what} {} [{tokens}, {count}, {dim}] of {stride}", T::NAME);
+    let (x, d, w): (Vec<T>, Vec<T>, Vec<T>) =
+        (rig.rng.vec(tokens * stride), rig.rng.vec(tokens * stride), rig.rng.vec(dim));
+    let plain = |x: &[T]| -> Vec<T> { x.chunks(stride).flat_map(|row| row[..width].to_vec()).collect() };
+    let spread = |rows: &[T], beside: &[T]| -> Vec<T> {
+        let row = |(rows, beside): (&[T], &[T])| [rows, &beside[width..]].concat();
+        rows.chunks(width).zip(beside.chunks(stride)).flat_map(row).collect()
+    };
+    let queue = &rig.queue;
+    let (x_d, w_d, mut y_d, mut d_d) = (rig.upload(&x)?, rig.upload(&w)?, rig.upload(&d)?, rig.upload(&d)?);
+    let (mut rstd, mut dw) = (rig.poisoned::<f32>(rows)?, rig.upload(&vec![1f32; dim])?);
+    let mut scratch = rig.poisoned::<f32>(rmsnorm::scratch_len(rows, dim))?;
+    rmsnorm::forward_heads(queue, heads, x_d.view(), w_d.view(), 1e-5, y_d.view_mut(), rstd.view_mut())?;
+    let (r, dw_v, s) = (rstd.view(), dw.view_mut(), scratch.view_mut());
+    rmsnorm::backward_heads(queue, heads, d_d.view_mut(), x_d.view(), w_d.view(), r, dw_v, s)?;
+    let (x_p, d_p) = (rig.upload(&plain(&x))?, rig.upload(&plain(&d))?);
+    let (mut y_p, mut dx_p) = (rig.poisoned::<T>(rows * dim)?, rig.poisoned::<T>(rows * dim)?);
+    let (mut rstd_p, mut dw_p) = (rig.poisoned::<f32>(rows)?, rig.upload(&vec![1f32; dim])?);
+    rmsnorm::forward(queue, x_p.view(), w_d.view(), 1e-5, y_p.view_mut(), rstd_p.view_mut())?;
+    let (r, s) = (rstd_p.view(), scratch.view_mut());
+    let (dx_v, dw_v) = (dx_p.view_mut(), dw_p.view_mut());
+    rmsnorm::backward(queue, d_p.view(), x_p.view(), w_d.view(), r, dx_v, false, dw_v, s)?;
+    let (y, dx, dw) = (y_d.download(queue)?, d_d.download(queue)?, dw.download(queue)?);
+    let (rstd, rstd_p) = (rstd.download(queue)?, rstd_p.download(queue)?);
+    let (y_p, dx_p, dw_p) = (y_p.download(queue)?, dx_p.download(queue)?, dw_p.download(queue)?);
+    // Rows whose places differ may be loaded in packs of other sizes, which are added in another order.
+    let same = stride % 8 == 0 && dim % 8 == 0;
+    let allowed = if same { 0.0 } else { T::ROUNDING + 1e-5 };
+    rig.close(&name("y"), &y, &wide(&spread(&y_p, &d)), allowed);
+    rig.close(&name("rstd"), &rstd, &wide(&rstd_p), if same { 0.0 } else { 1e-5 });
+    rig.close(&name("dx"), &dx, &wide(&spread(&dx_p, &d)), allowed);
+    rig.close(&name("dw"), &dw, &wide(&dw_p), if same { 0.0 } else { 1e-5 });
+    let mut copy = rig.upload(&d)?;
+    pointwise::copy_rows(&rig.queue, tokens, width, stride, x_d.view(), copy.view_mut())?;
+    let copied = copy.download(&rig.queue)?;
+    rig.exact(&format!("rows copied {} [{tokens}, {width}] of {stride}", T::NAME), &copied, &spread(&plain(&x), &d));
     Ok(())
 }
 
@@ -125,6 +171,13 @@ fn add<T: Value>(rig: &mut Rig) -> Result<(), Error> {
     Ok(())
 }
 
+/// Tokens by their ids on the device, and the number of different ids.
+fn order(rig: &Rig, ids: &[u32]) -> Result<(Buffer<u32>, usize), Error> {
+    let (order, mut packed) = (embedding::Order::new(ids), Vec::new());
+    order.append(&mut packed);
+    Ok((rig.upload(&packed)?, order.ids.len()))
+}
+
 /// Gather and scatter in pieces that cut rows.
 fn table<T: Value>(rig: &mut Rig, tokens: usize, vocabulary: usize, hidden: usize) -> Result<(), Error> {
     let name = |what: &str| format!("embedding {what} {} [{tokens}, {hidden}] of {vocabulary}", T::NAME);
@@ -133,7 +186,7 @@ fn table<T: Value>(rig: &mut Rig, tokens: usize, vocabulary: usize, hidden: usiz
     let (w, dx): (Vec<T>, Vec<T>) = (rig.rng.vec(vocabulary * hidden), rig.rng.vec(tokens * hidden));
     let before: Vec<f32> = rig.rng.vec(vocabulary * hidden);
     let (ids_d, w_d, dx_d) = (rig.upload(&ids)?, rig.upload(&w)?, rig.upload(&dx)?);
-    let order = embedding::Order::new(&ids).upload(&rig.queue)?;
+    let (packed, distinct) = order(rig, &ids)?;
     let (mut out, mut dw) = (rig.poisoned::<T>(tokens * hidden)?, rig.upload(&before)?);
     let mut want = before.clone();
     let dx_wide: Vec<f32> = wide(&dx).iter().map(|x| *x as f32).collect();
@@ -142,7 +195,8 @@ fn table<T: Value>(rig: &mut Rig, tokens: usize, vocabulary: usize, hidden: usiz
         let (first, queue) = (piece.start, &rig.queue);
         let part = w_d.view().slice(piece.clone());
         embedding::gather_piece(queue, ids_d.view(), hidden, first, part, out.view_mut())?;
-        embedding::scatter_add_piece(queue, &order, hidden, first, dx_d.view(), dw.view_mut().slice(piece))?;
+        let order = DeviceOrder::new(packed.view(), distinct);
+        embedding::scatter_add_piece(queue, order, hidden, first, dx_d.view(), dw.view_mut().slice(piece))?;
     }
     let rows: Vec<T> = ids.iter().flat_map(|id| w[*id as usize * hidden..][..hidden].iter().copied()).collect();
     let (out, dw) = (out.download(&rig.queue)?, dw.download(&rig.queue)?);
@@ -259,7 +313,7 @@ fn speed<T: Value>(rig: &mut Rig) -> Result<(), Error> {
         rope::forward(queue, table, positions.view(), x.view_mut(), 32, 4_608)
     })?;
     let ids: Vec<u32> = (0..tokens).map(|_| rig.rng.below(2 * mlp) as u32).collect();
-    let (order, ids) = (embedding::Order::new(&ids).upload(&rig.queue)?, rig.upload(&ids)?);
+    let ((packed, distinct), ids) = (order(rig, &ids)?, rig.upload(&ids)?);
     let n = tokens * hidden;
     rig.time("embedding gather [8192, 3584]", bytes(2 * n), |queue| {
         let out = y.view_mut().slice(0..n);
@@ -267,6 +321,7 @@ fn speed<T: Value>(rig: &mut Rig) -> Result<(), Error> {
     })?;
     let mut dw = rig.upload(&vec![0f32; 2 * mlp * hidden])?;
     rig.time("embedding scatter [8192, 3584]", Work::Bytes((n * (size + 8)) as f64), |queue| {
-        embedding::scatter_add_piece(queue, &order, hidden, 0, dy.view(), dw.view_mut())
+        let order = DeviceOrder::new(packed.view(), distinct);
+        embedding::scatter_add_piece(queue, order, hidden, 0, dy.view(), dw.view_mut())
     })
 }

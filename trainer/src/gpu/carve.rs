@@ -38,11 +38,6 @@ impl<'a> Carve<'a> {
     pub(super) fn new(memory: ViewMut<'a, u8>) -> Carve<'a> {
         Carve { memory }
     }
-
-    /// All that is left.
-    pub(super) fn rest(self) -> ViewMut<'a, u8> {
-        self.memory
-    }
 }
 
 impl<'a> Take for Carve<'a> {

@@ -43,7 +43,7 @@ pub struct Sizes {
 }
 
 /// What outlives an operation.
-pub(super) struct Lasting<K: Take, R: Element> {
+pub(super) struct Lasting<K: Take> {
     /// Sum over the targets of the step.
     pub(super) loss: K::Part<f64>,
     /// Sums of squares of every leaf of the gradients, unit by unit.
@@ -51,8 +51,8 @@ pub(super) struct Lasting<K: Take, R: Element> {
     /// Cosines and sines of the rotations \[T, D/2].
     pub(super) cos: K::Part<f32>,
     pub(super) sin: K::Part<f32>,
-    /// Weights of the final norm \[H].
-    pub(super) norm: K::Part<R>,
+    /// Weights of the final norm \[H], in the step's precision.
+    pub(super) norm: K::Part<u8>,
     /// What is uploaded when a step begins: see [`super::input`].
     pub(super) input: K::Part<u32>,
     /// Of one micro-batch.
@@ -91,8 +91,6 @@ pub(super) struct HeadBuffers<K: Take, R: Element> {
     pub(super) norm_chunks: K::Part<f32>,
     /// Logits of a tile, where they are not kept elsewhere.
     pub(super) logits: K::Part<R>,
-    /// \[T,H].
-    pub(super) boundary: K::Part<R>,
     /// Partial sums of the final norm's gradient.
     pub(super) partial: K::Part<f32>,
 }
@@ -135,6 +133,11 @@ impl Sizes {
         self.precision
     }
 
+    /// Rows of each micro-batch.
+    pub(super) fn micro(&self) -> &[Rows] {
+        &self.micro
+    }
+
     /// Tokens of the largest micro-batch.
     fn most(&self) -> usize {
         self.micro.iter().map(Rows::tokens).max().unwrap_or(0)
@@ -148,11 +151,11 @@ impl Sizes {
     }
 
     /// With the numbers of one micro-batch.
-    fn lasting<K: Take, R: Element>(&self, micro: usize, from: &mut K) -> Lasting<K, R> {
+    fn lasting<K: Take>(&self, micro: usize, from: &mut K) -> Lasting<K> {
         let (loss, leaves) = (from.take(1), from.take(self.leaves));
         let rotations = self.most() * self.half_head;
         let (cos, sin) = (from.take(rotations), from.take(rotations));
-        let (norm, input) = (from.take(self.hidden), from.take(self.input()));
+        let (norm, input) = (from.take(self.hidden * self.precision.bytes()), from.take(self.input()));
         let mut asked = None;
         for (index, rows) in self.micro.iter().enumerate() {
             let n = rows.tokens();
@@ -181,21 +184,14 @@ impl Sizes {
             gradients: from.take(self.tile),
             norm_chunks: from.take(self.norm_chunks),
             logits: from.take(self.logits),
-            boundary: from.take(most * self.hidden),
             partial: from.take(rmsnorm::scratch_len(most, self.hidden)),
         }
     }
 
     fn lasting_bytes(&self) -> usize {
-        fn of<R: Element>(sizes: &Sizes) -> usize {
-            let mut count = Count::default();
-            sizes.lasting::<Count, R>(0, &mut count);
-            count.bytes
-        }
-        match self.precision {
-            Precision::Bf16 => of::<u16>(self),
-            Precision::Tf32 | Precision::Fp32 => of::<f32>(self),
-        }
+        let mut count = Count::default();
+        self.lasting(0, &mut count);
+        count.bytes
     }
 
     fn slab_bytes(&self) -> usize {
@@ -255,7 +251,7 @@ impl Workspace {
     }
 
     /// What lasts, with the numbers of one micro-batch, the slab, and the sizes that cut it.
-    fn split<R: Element>(&mut self, micro: usize) -> (Lasting<Carve<'_>, R>, Carve<'_>, &Sizes) {
+    fn split(&mut self, micro: usize) -> (Lasting<Carve<'_>>, Carve<'_>, &Sizes) {
         let Workspace { memory, sizes, lasting_bytes } = self;
         let mut slab = memory.view_mut();
         let lasting = slab.take_front(*lasting_bytes);
@@ -263,24 +259,24 @@ impl Workspace {
     }
 
     /// What lasts, with the numbers of one micro-batch.
-    pub(super) fn lasting<R: Element>(&mut self, micro: usize) -> Lasting<Carve<'_>, R> {
+    pub(super) fn lasting(&mut self, micro: usize) -> Lasting<Carve<'_>> {
         self.split(micro).0
     }
 
     /// For a layer.
-    pub(super) fn layer<R: Element>(&mut self, micro: usize) -> (Lasting<Carve<'_>, R>, LayerBuffers<Carve<'_>, R>) {
+    pub(super) fn layer<R: Element>(&mut self, micro: usize) -> (Lasting<Carve<'_>>, LayerBuffers<Carve<'_>, R>) {
         let (lasting, mut slab, sizes) = self.split(micro);
         (lasting, sizes.layer(&mut slab))
     }
 
     /// For the head.
-    pub(super) fn head<R: Element>(&mut self, micro: usize) -> (Lasting<Carve<'_>, R>, HeadBuffers<Carve<'_>, R>) {
+    pub(super) fn head<R: Element>(&mut self, micro: usize) -> (Lasting<Carve<'_>>, HeadBuffers<Carve<'_>, R>) {
         let (lasting, mut slab, sizes) = self.split(micro);
         (lasting, sizes.head(&mut slab))
     }
 
-    /// The buffer of one chunk, of weights or gradients `T`, beside what lasts.
-    pub(super) fn chunk<R: Element, T: Element>(&mut self, micro: usize) -> (Lasting<Carve<'_>, R>, ViewMut<'_, T>) {
+    /// The buffer of one chunk, of weights or gradients.
+    pub(super) fn chunk<T: Element>(&mut self, micro: usize) -> (Lasting<Carve<'_>>, ViewMut<'_, T>) {
         let (lasting, mut slab, sizes) = self.split(micro);
         (lasting, slab.take(sizes.chunk))
     }

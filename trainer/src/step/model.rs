@@ -8,37 +8,37 @@ use mt_kernels::norm2::LEAF;
 use std::ops::Range;
 
 /// What the executor knows of the model.
-pub(super) struct Model {
-    pub(super) config: ModelConfig,
-    pub(super) manifest: Manifest,
+pub(crate) struct Model {
+    pub(crate) config: ModelConfig,
+    pub(crate) manifest: Manifest,
     /// Chunks of each unit.
-    pub(super) chunks: Vec<Vec<Chunk>>,
-    pub(super) dims: Dims,
+    pub(crate) chunks: Vec<Vec<Chunk>>,
+    pub(crate) dims: Dims,
     /// Tensors of each layer.
-    pub(super) tensors: Vec<Tensors>,
-    pub(super) tiles: Tiles,
+    pub(crate) tensors: Vec<Tensors>,
+    pub(crate) tiles: Tiles,
 }
 
 /// A tensor's part of a chunk, in elements of the unit.
-pub(super) struct Segment<'m> {
-    pub(super) tensor: &'m Tensor,
-    pub(super) range: Range<usize>,
+pub(crate) struct Segment<'m> {
+    pub(crate) tensor: &'m Tensor,
+    pub(crate) range: Range<usize>,
 }
 
 impl Model {
-    pub(super) fn new(config: ModelConfig, manifest: Manifest, layout: &crate::layout::Layout, tiles: Tiles) -> Model {
+    pub(crate) fn new(config: ModelConfig, manifest: Manifest, layout: &crate::layout::Layout, tiles: Tiles) -> Model {
         let chunks = (0..manifest.units.len()).map(|unit| layout.chunks(&manifest, unit)).collect();
         let tensors = layer_tensors(&config, &manifest.units);
         Model { dims: Dims::new(&config), chunks, tensors, tiles, config, manifest }
     }
 
     /// The head's unit.
-    pub(super) fn head(&self) -> usize {
+    pub(crate) fn head(&self) -> usize {
         self.chunks.len() - 1
     }
 
     /// The tensors of a chunk, in element order.
-    pub(super) fn segments(&self, unit: usize, chunk: Chunk) -> impl Iterator<Item = Segment<'_>> {
+    pub(crate) fn segments(&self, unit: usize, chunk: Chunk) -> impl Iterator<Item = Segment<'_>> {
         let end = chunk.start + chunk.len;
         self.manifest.units[unit].tensors.iter().filter_map(move |tensor| {
             let range = tensor.offset.max(chunk.start)..(tensor.offset + tensor.len).min(end);
@@ -47,14 +47,14 @@ impl Model {
     }
 
     /// Elements of the head's unit in chunks that hold elements of the final norm.
-    pub(super) fn norm_end(&self) -> usize {
+    pub(crate) fn norm_end(&self) -> usize {
         let chunks = &self.chunks[self.head()];
         chunks[..norm_chunks(chunks, self.config.hidden)].iter().map(|chunk| chunk.len).sum()
     }
 
     /// Elements of the head's unit in leaves that hold elements of the final norm. Their squares are summed last, since
     /// the norm's gradient is complete last; leaves, not chunks, so that the sum does not depend on the layout.
-    pub(super) fn norm_leaves(&self) -> usize {
+    pub(crate) fn norm_leaves(&self) -> usize {
         self.config.hidden.next_multiple_of(LEAF).min(self.manifest.units[self.head()].elements)
     }
 }
