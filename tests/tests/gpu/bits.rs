@@ -1,0 +1,62 @@
+//! Three steps of each golden case have the same bits whatever is kept, however chunks and pages are cut, and when they
+//! are run again.
+
+use crate::Rig;
+use crate::golden::Golden;
+use crate::whole::Setup;
+use mt_kernels::cuda::Error;
+use mt_tests::case::REQUIRED;
+use mt_trainer::block::Level;
+use mt_trainer::gpu::Precision;
+
+const STEPS: u64 = 3;
+
+pub fn run(rig: &mut Rig) {
+    for name in REQUIRED {
+        for precision in [Precision::Bf16, Precision::Fp32] {
+            rig.case(&format!("bits of {name} {precision:?}"), |rig| compare(rig, name, precision));
+        }
+    }
+}
+
+/// Losses, norms, gradients and weights by their bits.
+fn bits(rig: &Rig, golden: &Golden, setup: &Setup) -> Result<Vec<u64>, Error> {
+    let mut whole = golden.begin(rig, setup)?;
+    let (batch, rates) = (golden.case.batch(), golden.case.learning_rate());
+    let mut all = Vec::new();
+    for step in 1..=STEPS {
+        let outcome = whole.step(&batch, rates.at(step))?;
+        all.extend([outcome.loss.to_bits(), outcome.norm.to_bits()]);
+    }
+    whole.flush()?;
+    for tensors in [whole.gradients()?, whole.weights()] {
+        for name in tensors.names() {
+            all.extend(tensors.values(name).iter().map(|x| u64::from(x.to_bits())));
+        }
+    }
+    Ok(all)
+}
+
+fn compare(rig: &Rig, name: &str, precision: Precision) -> Result<String, String> {
+    let golden = Golden::read(name);
+    let plain = Setup { tile_rows: Some(128), ..Setup::new(precision) };
+    let others = [
+        ("again", plain.clone()),
+        ("attention kept", Setup { level: Level::Attention, ..plain.clone() }),
+        ("all kept", Setup { level: Level::All, logits: true, ..plain.clone() }),
+        ("large chunks", Setup { page: 4_096, chunk: 1 << 20, ..plain.clone() }),
+        ("chunks of three pages", Setup { chunk: 3 * 2_048, ..plain.clone() }),
+    ];
+    let first = bits(rig, &golden, &plain).map_err(|e| e.to_string())?;
+    for (what, setup) in &others {
+        let other = bits(rig, &golden, setup).map_err(|e| e.to_string())?;
+        if other.len() != first.len() {
+            return Err(format!("{what}: other tensors"));
+        }
+        let differ = first.iter().zip(&other).filter(|(a, b)| a != b).count();
+        if differ > 0 {
+            return Err(format!("{what}: {differ} of {} differ", first.len()));
+        }
+    }
+    Ok(format!("{} numbers, {} set-ups", first.len(), others.len() + 1))
+}
