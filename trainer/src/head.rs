@@ -19,10 +19,8 @@ const ROWS_MAX: usize = 4_096;
 const ELEMENTS_MAX: usize = 4 << 20;
 const ROWS_MIN: usize = 64;
 /// The same on a GPU, where a product wants thousands of rows and a layer takes more memory than a tile does; there a
-/// tile has a multiple of [`GPU_ROWS`] rows, so that all tiles and rows of logits begin at whole lines. With 8,192
-/// tokens the logits of a tile take 256 MiB.
+/// tile has a multiple of [`GPU_ROWS`] rows, so that all tiles and rows of logits begin at whole lines.
 const GPU_ELEMENTS_MAX: usize = 64 << 20;
-const GPU_ROWS_MAX: usize = 8_192;
 const GPU_ROWS: usize = 128;
 
 /// How the rows of the head's matrix \[V,H] are cut.
@@ -46,7 +44,7 @@ impl Tiles {
 
     /// The tiles of a model whose head is computed on a GPU.
     pub fn on_gpu(vocab: usize, hidden: usize) -> Tiles {
-        let most = (GPU_ELEMENTS_MAX / hidden).clamp(GPU_ROWS, GPU_ROWS_MAX);
+        let most = (GPU_ELEMENTS_MAX / hidden).max(GPU_ROWS);
         let rows = vocab.div_ceil(vocab.div_ceil(most)).next_multiple_of(GPU_ROWS);
         Tiles { rows, count: vocab.div_ceil(rows), vocab, hidden }
     }

@@ -48,8 +48,8 @@ fn products<X: Value, Y: Value>(rig: &mut Rig, precision: Precision, size: Size,
     linear::forward_onto(queue, precision, x_d.view(), w_v, bias_v, y.view(), onto.view_mut(), size)?;
     let (y, biased, onto) = (y.download(queue)?, biased.download(queue)?, onto.download(queue)?);
     let want_onto: Vec<f64> = want_biased.iter().zip(wide(&y)).map(|(a, b)| a + b).collect();
-    rig.close(&name("y onto another"), &onto, &want_onto, allowed);
     let (dx, dw) = (dx.download(queue)?, dw.download(queue)?);
+    rig.close(&name("y onto another"), &onto, &want_onto, allowed);
     rig.close(&name("y"), &y, &want_y, allowed);
     rig.close(&name("y biased"), &biased, &want_biased, allowed);
     rig.close(&name("dx"), &once_dx, &want_dx, allowed);

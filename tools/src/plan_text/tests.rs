@@ -9,8 +9,8 @@ use mt_trainer::profile::MachineProfile;
 use mt_trainer::run::{CommandLine, Question, plan, planned_stores};
 use std::path::Path;
 
-/// The text of a plan, or of its refusal, for a machine of 16 assumed cores and a program that takes 100 MiB.
-fn planned(words: &str) -> String {
+/// The text of a plan, or of its refusal, for a machine of 16 cores and a program that takes 100 MiB.
+fn planned(words: &str, profile: &MachineProfile) -> String {
     let all: Vec<String> = ["mt", "plan"].into_iter().chain(words.split_whitespace()).map(str::to_owned).collect();
     let matches = Cli::command().try_get_matches_from(&all).unwrap();
     let flags = matches.subcommand_matches("plan").unwrap();
@@ -21,7 +21,7 @@ fn planned(words: &str) -> String {
     let found = plan(&Question {
         settings: &resolved.settings,
         shape,
-        profile: &MachineProfile::assumed(16),
+        profile,
         resident_bytes: Some(100 << 20),
         stores: planned_stores(&resolved.settings, None),
         drive_life_bytes: resolved.drive_life_bytes,
@@ -33,8 +33,17 @@ fn planned(words: &str) -> String {
     }
 }
 
+/// A profile that is shipped.
+fn shipped(name: &str) -> MachineProfile {
+    MachineProfile::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("profiles").join(name)).unwrap()
+}
+
 fn check(name: &str, words: &str) {
-    let found = format!("$ mt plan {words}\n{}", planned(words));
+    check_on(name, words, &MachineProfile::assumed(16));
+}
+
+fn check_on(name: &str, words: &str, profile: &MachineProfile) {
+    let found = format!("$ mt plan {words}\n{}", planned(words, profile));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plan_text/golden").join(format!("{name}.txt"));
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &found).unwrap();
@@ -69,6 +78,30 @@ fn golden_levels_in_ram() {
 fn golden_without_clipping() {
     check("8b_unclipped", "--shape 8b --ram 64GiB --disk 4TiB --batch 8 --steps 1000 --tbw 1200 --max-grad-norm off");
     check("long_unclipped", "--shape 1.5b --ram 24GiB --disk 1TiB --batch 16 --seq-len 4096 --max-grad-norm off");
+}
+
+/// On an H200: updates on both sides, layers that keep some, and nothing on disk.
+#[test]
+fn golden_7b_on_a_gpu() {
+    let words = "--shape 7b --seq-len 1024 --vram 40GiB --ram 118GiB --durability none --discard";
+    check_on("gpu_7b_8", &format!("{words} --batch 8"), &shipped("h200.json"));
+    check_on("gpu_7b_96", &format!("{words} --batch 96"), &shipped("h200.json"));
+}
+
+/// A workstation whose drives hold the state, and a GPU that holds nothing of it.
+#[test]
+fn golden_70b_on_a_gpu() {
+    let words =
+        "--shape 70b --batch 64 --seq-len 1024 --vram 22GiB --ram 112GiB --disk 4TiB --store /nvme0 --store /nvme1";
+    check_on("gpu_70b", words, &shipped("workstation.json"));
+}
+
+#[test]
+fn golden_gpu_does_not_fit() {
+    let words = "--shape 7b --seq-len 1024 --vram 2GiB --ram 112GiB --durability none --discard --batch 8";
+    check_on("gpu_does_not_fit", words, &shipped("h200.json"));
+    let words = "--shape 7b --seq-len 1024 --vram 22GiB --ram 112GiB --durability none --discard --batch 96";
+    check_on("gpu_needs_ram", words, &shipped("h200.json"));
 }
 
 #[test]

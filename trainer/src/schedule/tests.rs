@@ -1,5 +1,6 @@
 //! Programs: the rules that the executor and the planner rely on, over tied and untied models, one and more
-//! micro-batches, chunks smaller and larger than tensors, several levels, and both update schedules.
+//! micro-batches, chunks smaller and larger than tensors, several levels, both update schedules, and a GPU with updates
+//! on the processor and on itself.
 
 use super::*;
 use crate::block::{Dims, Level};
@@ -7,8 +8,8 @@ use crate::head::Tiles;
 use crate::layout::{GRAD, HI, Layout};
 use crate::model::{Manifest, ModelConfig};
 use crate::profile::Rates;
-use crate::target::Target;
-use mt_engine::{Mode, Node, Run};
+use crate::target::{Gpu, Precision, Target};
+use mt_engine::{DeviceId, Mode, Node, Resource, Run, Tier};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -21,6 +22,9 @@ struct Case {
     micro_rows: Vec<usize>,
     kept: Kept,
     fused_backward: bool,
+    target: Target,
+    updates: Vec<UpdateOn>,
+    ahead: usize,
     rates: Rates,
 }
 
@@ -39,7 +43,30 @@ impl Case {
         let tokens: Vec<usize> = micro_rows.iter().map(|rows| rows * SEQ).collect();
         let activations = Activations::new(5, &Dims::new(&config), 2, &tiles, &tokens, Target::Cpu);
         let (micro_rows, rates) = (micro_rows.to_vec(), Rates::default());
-        Case { config, manifest, layout, activations, tiles, micro_rows, kept, fused_backward, rates }
+        let (target, updates, ahead) = (Target::Cpu, Vec::new(), 0);
+        Case {
+            config,
+            manifest,
+            layout,
+            activations,
+            tiles,
+            micro_rows,
+            kept,
+            fused_backward,
+            target,
+            updates,
+            ahead,
+            rates,
+        }
+    }
+
+    /// The same on a GPU.
+    fn on_gpu(mut self, precision: Precision, updates: [UpdateOn; 4], ahead: usize) -> Case {
+        self.target = Target::Gpu(Gpu { device: DeviceId(0), precision });
+        let tokens: Vec<usize> = self.micro_rows.iter().map(|rows| rows * SEQ).collect();
+        self.activations = Activations::new(5, &Dims::new(&self.config), 2, &self.tiles, &tokens, self.target);
+        (self.updates, self.ahead) = (updates.to_vec(), ahead);
+        self
     }
 
     fn description(&self) -> Description<'_> {
@@ -53,9 +80,9 @@ impl Case {
             seq: SEQ,
             kept: &self.kept,
             fused_backward: self.fused_backward,
-            target: Target::Cpu,
-            updates: &[],
-            ahead: 0,
+            target: self.target,
+            updates: &self.updates,
+            ahead: self.ahead,
             rates: &self.rates,
         }
     }
@@ -68,10 +95,15 @@ fn cases() -> Vec<Case> {
         for (hidden, chunk) in [(32, 2_048), (32, 4_096), (32, 1 << 20), (2_560, 2_048)] {
             for micro_rows in [&[2][..], &[2, 2, 1]] {
                 for levels in [[Level::Input; 2], [Level::All; 2], [Level::Attention, Level::Input]] {
-                    for fused_backward in [false, true] {
+                    let case = |fused_backward| {
                         let kept = Kept { layers: levels.to_vec(), logits: levels[1] == Level::All };
-                        cases.push(Case::new(tied, hidden, chunk, micro_rows, kept, fused_backward));
-                    }
+                        Case::new(tied, hidden, chunk, micro_rows, kept, fused_backward)
+                    };
+                    cases.extend([case(false), case(true)]);
+                    let (cpu, gpu) = (UpdateOn::Cpu, UpdateOn::Gpu);
+                    cases.push(case(false).on_gpu(Precision::Bf16, [cpu; 4], usize::MAX));
+                    cases.push(case(false).on_gpu(Precision::Tf32, [cpu, gpu, cpu, cpu], 3_000));
+                    cases.push(case(false).on_gpu(Precision::Fp32, [gpu; 4], 0));
                 }
             }
         }
@@ -139,10 +171,52 @@ fn the_schedule_is_the_program() {
                 _ => None,
             });
             assert!(planned.eq(accesses(&program)));
-            // Every access is given back by the work of its own instruction.
+            // Every access is given back by the work of its own instruction, and nothing else is waited for but an update
+            // on the processor.
             for (node, after) in schedule.after.iter().enumerate() {
-                assert!(after.iter().all(|&a| (a as usize) < node && node - (a as usize) <= 5));
+                let is_work = matches!(schedule.nodes[node], Node::Work { .. });
+                assert!(after.iter().all(|&a| (a as usize) < node && (!is_work || node - (a as usize) <= 5)));
+                let is_on_gpu = |node: &Node| matches!(node, Node::Access(access) if access.tier != Tier::Host);
+                let is_relay = |a: &u32| is_on_gpu(&schedule.nodes[node]) && !is_on_gpu(&schedule.nodes[*a as usize]);
+                assert!(is_work || after.iter().all(is_relay), "node {node}");
             }
+        }
+    }
+}
+
+/// With a GPU the processor updates its units, each before the GPU takes up the new weights and those of the next unit
+/// before the unit is computed, as far as the distance allows; everything else is the GPU's.
+#[test]
+fn the_processor_updates_ahead_of_the_gpu() {
+    for case in cases().into_iter().filter(|case| case.target != Target::Cpu) {
+        let program = Writer::steady(case.description());
+        let planes = case.target.weight_planes().len();
+        let mut updated = BTreeMap::new();
+        let mut last = 0;
+        for instruction in &program.instructions {
+            match instruction.operation {
+                Operation::Update { unit, chunk, into } if case.updates[unit] == UpdateOn::Cpu => {
+                    assert_eq!((instruction.on, into), (Resource::HostCompute, Sink::Nowhere));
+                    updated.insert((unit, chunk), ());
+                    last = unit;
+                    continue;
+                }
+                Operation::Join { unit, chunk, .. } => {
+                    assert_eq!(instruction.accesses.len(), planes);
+                    let is_on_cpu = case.updates[unit] == UpdateOn::Cpu;
+                    assert!(!is_on_cpu || updated.contains_key(&(unit, chunk)), "{unit} {chunk}");
+                }
+                Operation::LayerForward { layer, .. } => {
+                    // Embedding, two layers, head.
+                    let next = (layer + 2).min(3);
+                    let is_there = |unit: usize| case.updates[unit] != UpdateOn::Cpu || last >= unit;
+                    assert!(case.ahead < usize::MAX || is_there(next), "unit {next} before layer {layer}");
+                    assert!(last <= next);
+                }
+                _ => {}
+            }
+            assert_eq!(instruction.on, case.target.resource());
+            assert_eq!(instruction.device_bytes, crate::vram::workspace_bytes(&case.description()));
         }
     }
 }

@@ -30,24 +30,28 @@ impl Inputs<'_> {
     }
 
     /// The fastest of the plan that keeps nothing, the one that keeps everything, and those with the first one's layout
-    /// that keep what dynamic programming finds.
+    /// that keep what dynamic programming finds; beside a GPU, each with its best share of the updates, since what is
+    /// kept and the state of what a GPU updates compete for VRAM.
     pub(super) fn with_levels(&self, nothing: Prepared) -> Prepared {
         let everything = self.everything();
-        let with =
-            |kept: &Kept| self.with_layout(nothing.layout.clone(), kept.clone(), nothing.scheme.updates.clone()).ok();
+        let (layout, updates) = (nothing.layout.clone(), nothing.scheme.updates.clone());
+        let with = |kept: &Kept| self.with_layout(layout.clone(), kept.clone(), updates.clone()).ok();
         let all = self.best(&everything).ok();
         let (room, options) = (self.room(&nothing), self.options);
         let mut kept = match &all {
-            // Where everything fits RAM, there is nothing to be weighed.
+            // Where everything fits, there is nothing to be weighed.
             Some(all) if all.steady.window_bytes == 0 && options.target == Target::Cpu => Vec::new(),
             _ => {
-                let layout = &nothing.layout;
-                candidates(&nothing.scheme.describe(self.config, self.manifest, self.shapes, layout), &room)
+                let it = nothing.scheme.describe(self.config, self.manifest, self.shapes, &nothing.layout);
+                // Half of what VRAM has left, where the other half may be worth more as state.
+                let half = room.device.map(|_| Room { vram_bytes: room.vram_bytes / 2, ..room.clone() });
+                half.iter().chain([&room]).flat_map(|room| candidates(&it, room)).collect()
             }
         };
         kept.retain(|kept| kept != nothing.kept() && *kept != everything);
-        let found: Vec<Prepared> = all.into_iter().chain(kept.iter().filter_map(with)).collect();
-        found.into_iter().fold(nothing, faster)
+        kept.dedup();
+        let found = all.into_iter().chain(kept.iter().filter_map(with));
+        found.map(|prepared| self.with_updates(prepared)).fold(self.with_updates(nothing), faster)
     }
 
     /// What a plan that keeps nothing leaves room for.

@@ -243,11 +243,11 @@ pub fn prepare(config: &ModelConfig, manifest: &Manifest, shapes: &Shapes, optio
     check(shapes, options)?;
     let inputs = Inputs { config, manifest, shapes, options };
     match options.recompute {
-        Recompute::All => inputs.best(&inputs.nothing()),
-        Recompute::None => inputs.best(&inputs.everything()),
+        Recompute::All => inputs.best(&inputs.nothing()).map(|prepared| inputs.with_updates(prepared)),
+        Recompute::None => inputs.best(&inputs.everything()).map(|prepared| inputs.with_updates(prepared)),
         Recompute::Auto => Ok(inputs.with_levels(inputs.best(&inputs.nothing())?)),
     }
-    .map(|prepared| inputs.with_updates(prepared))
+    .map(|prepared| inputs.with_finer_shares(prepared))
 }
 
 fn check(shapes: &Shapes, options: &Options) -> Result<()> {

@@ -10,6 +10,9 @@ use super::prepare::{Inputs, Prepared};
 use crate::schedule::UpdateOn;
 use mt_engine::plan::Station;
 
+/// The first step of the search around a good share is this part of the layers.
+const FINER: usize = 8;
+
 /// Bytes of state and gradient a parameter.
 const STATE_BYTES: u64 = 16;
 
@@ -21,18 +24,45 @@ impl Inputs<'_> {
         let layer = self.manifest.units[1].elements as u64;
         let spare = share.window_bytes.saturating_sub(2 * layer * STATE_BYTES / 4);
         let in_vram = usize::try_from(spare / (STATE_BYTES * layer)).unwrap_or(layers).min(layers);
+        let balanced = self.balanced(&on_cpu, in_vram);
         let mut tried = vec![0];
         let mut best = on_cpu;
-        for count in [in_vram, self.balanced(&best, in_vram), layers] {
+        for count in [in_vram, balanced, layers] {
             if !tried.contains(&count) {
                 tried.push(count);
-                let updates = spread(layers, count);
-                if let Ok(found) = self.with_layout(best.layout.clone(), best.kept().clone(), updates) {
-                    best = faster(best, found);
-                }
+                best = self.faster_with(best, count);
             }
         }
         best
+    }
+
+    /// The same with a few layers more or fewer on the GPU, as long as that is faster.
+    pub(super) fn with_finer_shares(&self, mut best: Prepared) -> Prepared {
+        let layers = self.config.layers;
+        if best.device().is_none() {
+            return best;
+        }
+        let mut step = layers / FINER;
+        while step > 0 {
+            let count = best.scheme.updates.iter().skip(1).take(layers).filter(|on| **on == UpdateOn::Gpu).count();
+            let before = best.prediction.seconds;
+            for other in [(count + step).min(layers), count.saturating_sub(step)] {
+                if other != count {
+                    best = self.faster_with(best, other);
+                }
+            }
+            step = if best.prediction.seconds < before { step } else { step / 2 };
+        }
+        best
+    }
+
+    /// The faster of a plan and the one with `count` layers updated on the GPU.
+    fn faster_with(&self, best: Prepared, count: usize) -> Prepared {
+        let updates = spread(self.config.layers, count);
+        match self.with_layout(best.layout.clone(), best.kept().clone(), updates) {
+            Ok(found) => faster(best, found),
+            Err(_) => best,
+        }
     }
 
     /// Layers on the GPU with which the processor takes as long for its updates as the link for the GPU's, where

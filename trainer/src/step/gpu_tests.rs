@@ -1,0 +1,118 @@
+//! Plans for a GPU: what holds whatever the budgets are.
+
+use super::*;
+use crate::block::Level;
+use crate::error::{Error, Part};
+use crate::model::{Manifest, ModelConfig};
+use crate::profile::{GpuRates, MachineProfile};
+use crate::run::size::human;
+use crate::target::{Gpu, Precision};
+use mt_engine::DeviceId;
+use std::path::Path;
+
+const GPU: Gpu = Gpu { device: DeviceId(0), precision: Precision::Bf16 };
+/// Bytes of the model's state and gradients: 16 a parameter.
+const STATE: u64 = 16 * PARAMETERS;
+const PARAMETERS: u64 = 67_000_000;
+
+/// Eight layers of 6.6 M parameters, and 14 M in embedding and head.
+fn model() -> ModelConfig {
+    let text = r#"{"model_type": "llama", "vocab_size": 7000, "hidden_size": 1024, "num_hidden_layers": 8,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 1280,
+        "tie_word_embeddings": false}"#;
+    ModelConfig::parse(text, Path::new("config.json")).unwrap()
+}
+
+/// A plan within these budgets, on a GPU that is slow enough for so small a model to matter.
+fn planned(vram: u64, ram: u64, has_disk: bool, batch: usize) -> crate::error::Result<Prepared> {
+    let profile = MachineProfile { gpus: vec![slow_gpu()], ..MachineProfile::assumed(8) };
+    let rates = profile.rates(&[], 8, Some(GPU.device));
+    let options = Options {
+        target: Target::Gpu(GPU),
+        recompute: Recompute::Auto,
+        fused_backward: false,
+        durable: has_disk,
+        has_disk,
+        page_elements: None,
+        sweeps_per_commit: u32::from(has_disk),
+        threads: 8,
+        rates,
+        prefetch_intervals_max: None,
+        budget_bytes: Some(ram),
+        vram_bytes: vram,
+        disk_bytes: u64::MAX,
+    };
+    let config = model();
+    let shapes = Shapes { rows_per_micro: 4, micro_rows: vec![4; batch / 4], seq: 256 };
+    prepare(&config, &Manifest::new(&config), &shapes, &options)
+}
+
+fn slow_gpu() -> GpuRates {
+    let mut gpu = GpuRates::assumed();
+    gpu.products.iter_mut().for_each(|point| point.operations_per_s /= 10.0);
+    gpu
+}
+
+/// The smallest VRAM that is accepted.
+fn least(ram: u64, has_disk: bool) -> u64 {
+    match planned(1 << 20, ram, has_disk, 8) {
+        Err(Error::DoesNotFit { part: Part::Vram, need_bytes, .. }) => need_bytes,
+        other => panic!("a refusal for want of VRAM: {:?}", other.map(|found| found.prediction.seconds)),
+    }
+}
+
+#[test]
+fn budgets_are_kept_and_more_vram_is_never_slower() {
+    assert!(Manifest::new(&model()).elements().abs_diff(PARAMETERS) < PARAMETERS / 50);
+    for (ram, has_disk) in [(2 * STATE, false), (STATE / 2, true)] {
+        let mut slowest = f64::INFINITY;
+        let least = least(ram, has_disk);
+        let mut vram = least;
+        while vram < 2 * STATE {
+            let found = planned(vram, ram, has_disk, 8).expect("what was accepted is accepted with more");
+            let prediction = &found.prediction;
+            assert!(prediction.devices[0].peak_bytes <= vram, "{}", human(vram));
+            assert!(found.arena_bytes + found.workspace_bytes <= ram, "{}", human(vram));
+            assert!(prediction.seconds <= 1.02 * slowest, "{}: {} after {slowest}", human(vram), prediction.seconds);
+            assert!(prediction.lower_bound_seconds <= prediction.seconds);
+            slowest = slowest.min(prediction.seconds);
+            vram = vram * 5 / 4;
+        }
+        // All of it fits now: nothing is waited for, and the GPU updates.
+        let all = planned(3 * STATE, ram, has_disk, 8).unwrap();
+        assert_eq!(all.updated_on_gpu(&Manifest::new(&model())), Manifest::new(&model()).elements());
+        assert_eq!(all.device().unwrap().window_bytes, 0);
+    }
+}
+
+#[test]
+fn tiles_and_chunks_depend_on_no_budget() {
+    let identity = |found: &Prepared| {
+        let numbers = found.scheme.tiles;
+        (numbers, found.layout.clone(), found.regions.clone())
+    };
+    let (small, large) = (planned(least(STATE / 2, true), STATE / 2, true, 8), planned(4 * STATE, 4 * STATE, true, 8));
+    assert_eq!(identity(&small.unwrap()), identity(&large.unwrap()));
+}
+
+#[test]
+fn phases_add_up_and_the_whole_is_told_by_the_gpu() {
+    for vram in [1, 2, 8] {
+        let found = planned(vram * least(2 * STATE, false), 2 * STATE, false, 16).unwrap();
+        let phases = found.phases();
+        let sum: f64 = phases.iter().map(|phase| phase.seconds).sum();
+        assert!((sum / found.prediction.seconds - 1.0).abs() < 1e-6, "{sum}");
+        let moved = found.prediction.devices[0];
+        assert_eq!(phases.iter().map(|phase| phase.upload_bytes).sum::<u64>(), moved.upload_bytes);
+        assert_eq!(phases.iter().map(|phase| phase.download_bytes).sum::<u64>(), moved.download_bytes);
+    }
+}
+
+/// What is kept takes VRAM first, and only what saves time is kept.
+#[test]
+fn levels_follow_vram() {
+    let ram = 2 * STATE;
+    let kept = |vram: u64| planned(vram, ram, false, 16).unwrap().kept().count(Level::Input);
+    let (little, much) = (kept(least(ram, false)), kept(4 * STATE));
+    assert!(much == 0 && little > 0, "{little} and {much} layers recompute");
+}
