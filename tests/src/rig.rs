@@ -5,6 +5,7 @@ use crate::tensors::Tensors;
 use mt_engine::plan::Residency;
 use mt_engine::{Config, Engine, Stats};
 use mt_kernels::Cpu;
+use mt_kernels::cuda::Gpu;
 use mt_trainer::Error;
 use mt_trainer::batch::{Batch, MicroBatch};
 use mt_trainer::checkpoint::{Source, State, import};
@@ -13,13 +14,19 @@ use mt_trainer::layout::Chunk;
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::Rates;
 use mt_trainer::settings::Recompute;
-use mt_trainer::step::{Hyper, Options, Outcome, Prepared, Shapes, Trainer, prepare};
+use mt_trainer::step::{Hyper, Options, Outcome, Prepared, Processors, Shapes, Trainer, prepare};
 use mt_trainer::target::Target;
 use std::path::PathBuf;
 
 /// How a run is laid out. None of it may change a number.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Setup {
+    /// What computes the steps, and with which GPU.
+    pub target: Target,
+    /// The GPU of the target.
+    pub gpu: Option<Gpu>,
+    /// VRAM for pages and workspace.
+    pub vram: u64,
     /// Elements of a page; None: chosen by the trainer.
     pub page: Option<usize>,
     /// CPU threads.
@@ -45,6 +52,9 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Setup {
         Setup {
+            target: Target::Cpu,
+            gpu: None,
+            vram: 0,
             page: None,
             threads: 2,
             recompute: Recompute::Auto,
@@ -88,7 +98,7 @@ impl Job {
 
     fn options(&self, setup: &Setup) -> Options {
         Options {
-            target: Target::Cpu,
+            target: setup.target,
             recompute: setup.recompute,
             fused_backward: setup.fused_backward,
             durable: setup.durable,
@@ -99,7 +109,7 @@ impl Job {
             rates: setup.rates.clone(),
             prefetch_intervals_max: setup.prefetch,
             budget_bytes: setup.budget,
-            vram_bytes: 0,
+            vram_bytes: setup.vram,
             disk_bytes: u64::MAX,
         }
     }
@@ -162,7 +172,8 @@ impl Job {
     fn rig(&self, setup: &Setup, engine: Engine, prepared: Prepared, steps: u64) -> Result<Rig> {
         let manifest = Manifest::new(&self.config);
         let cpu = Cpu::new(setup.threads).expect("threads start");
-        let trainer = Trainer::new(engine, &self.config, &manifest, prepared, &self.shapes(), cpu, self.hyper, steps)?;
+        let on = Processors { cpu, gpu: setup.gpu.clone() };
+        let trainer = Trainer::new(engine, &self.config, &manifest, prepared, &self.shapes(), on, self.hyper, steps)?;
         Ok(Rig { trainer, manifest })
     }
 }
@@ -261,5 +272,6 @@ fn engine_config(setup: &Setup, prepared: &Prepared) -> Config {
     // Weights that differ, and by default stripes of a page: small models reach every volume.
     let volume_weights = (1..=setup.stores.len()).map(|n| n as f64).collect();
     let config = Config::new(setup.stores.clone(), prepared.arena_bytes);
-    Config { volume_weights, stripe_bytes: setup.stripe_bytes.unwrap_or(config.stripe_bytes), ..config }
+    let stripe_bytes = setup.stripe_bytes.unwrap_or(config.stripe_bytes);
+    Config { volume_weights, stripe_bytes, devices: prepared.devices(), ..config }
 }

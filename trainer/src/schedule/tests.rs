@@ -216,7 +216,9 @@ fn the_processor_updates_ahead_of_the_gpu() {
                 _ => {}
             }
             assert_eq!(instruction.on, case.target.resource());
-            assert_eq!(instruction.device_bytes, crate::vram::workspace_bytes(&case.description()));
+            let precision = case.target.gpu().expect("a case of a GPU").precision;
+            let sizes = crate::gpu::Sizes::new(&case.description(), precision);
+            assert_eq!(instruction.device_bytes, sizes.device_bytes() as u64);
         }
     }
 }
