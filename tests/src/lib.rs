@@ -10,6 +10,7 @@ pub mod rig;
 pub mod rust_text;
 pub mod small;
 pub mod tensors;
+pub mod trace;
 pub mod walk;
 
 /// Says that a test cannot run here, past the test harness, which keeps what it captures to itself.

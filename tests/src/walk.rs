@@ -13,6 +13,7 @@ use mt_engine::{
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::settings::Recompute;
 use mt_trainer::step::{Options, Prepared, Shapes, prepare};
+use mt_trainer::target::Target;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ impl Walk {
         let shapes = Shapes { rows_per_micro: 1, micro_rows: vec![1, 1], seq: 32 };
         let try_budget = |bytes| {
             let options = Options {
+                target: Target::Cpu,
                 recompute: Recompute::All,
                 fused_backward: false,
                 durable: true,
@@ -47,6 +49,7 @@ impl Walk {
                 rates: mt_trainer::profile::Rates::default(),
                 prefetch_intervals_max: None,
                 budget_bytes: Some(bytes),
+                vram_bytes: 0,
                 disk_bytes: u64::MAX,
             };
             prepare(&config, &manifest, &shapes, &options)

@@ -3,56 +3,27 @@
 //! whatever layers keep for their backward, and when they are stopped after step 3 and resumed.
 
 use mt_tests::case::{Case, REQUIRED};
-use mt_tests::rig::{Job, Rig, Setup};
-use mt_tests::tensors::Tensors;
-use mt_trainer::batch::Batch;
+use mt_tests::rig::{Job, Setup};
+use mt_tests::trace::{self, Trace};
 use mt_trainer::block::Level;
-use mt_trainer::model::ModelConfig;
 use mt_trainer::schedule::Kept;
 use mt_trainer::settings::Recompute;
-use mt_trainer::step::Hyper;
 
 const STEPS: u64 = 6;
 const SMALLEST_PAGE: usize = 2_048;
 
-/// Bits of every loss, and the weights at the end.
-struct Trace {
-    losses: Vec<u64>,
-    norms: Vec<Option<u64>>,
-    weights: Tensors,
-}
-
 fn case(name: &str, clip: Option<f64>) -> (Case, Job) {
     let case = Case::named(name);
-    let config = ModelConfig::read(&case.dir.join("config.json")).expect("the five are supported");
-    let hyper = Hyper { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1, max_grad_norm: clip };
-    let micro_rows = case.micro.iter().map(|m| m.batch.rows).collect();
-    let job = Job { config, dir: case.dir.clone(), micro_rows, seq: case.micro[0].batch.seq, hyper };
+    let job = trace::job(&case, clip);
     (case, job)
 }
 
-fn steps(rig: &mut Rig, case: &Case, range: std::ops::RangeInclusive<u64>, trace: &mut Trace) {
-    let (rates, batch): (_, Batch) = (case.learning_rate(), case.batch());
-    for step in range {
-        let outcome = rig.step(&batch, rates.at(step)).expect("the step runs");
-        trace.losses.push(outcome.loss.to_bits());
-        trace.norms.push(outcome.grad_norm.map(f64::to_bits));
-    }
-}
-
 fn trace(case: &Case, job: &Job, setup: &Setup) -> Trace {
-    let mut rig = job.begin(setup).expect("the set-up is sound");
-    let mut trace = Trace { losses: Vec::new(), norms: Vec::new(), weights: Tensors::default() };
-    steps(&mut rig, case, 1..=STEPS, &mut trace);
-    rig.flush(None).expect("the last update runs");
-    trace.weights = rig.weights().expect("the weights can be read");
-    trace
+    Trace::of(case, job, setup, STEPS).expect("the set-up is sound and the steps run")
 }
 
 fn same(what: &str, found: &Trace, expected: &Trace) {
-    assert_eq!(found.losses, expected.losses, "{what}: losses");
-    assert_eq!(found.norms, expected.norms, "{what}: norms");
-    assert!(found.weights.bits() == expected.weights.bits(), "{what}: weights");
+    assert_eq!(found.difference(expected), None, "{what}");
 }
 
 /// A store in a fresh folder with the smallest budget that is accepted.
@@ -202,17 +173,16 @@ fn a_run_stopped_after_step_3_and_resumed_does_not_change_a_bit() {
         for page in [None, Some(SMALLEST_PAGE)] {
             let (_folder, setup) = striped(&job, &Setup { page, ..Setup::default() }, 2);
             let mut rig = job.begin(&setup).expect("the set-up is sound");
-            let mut found = Trace { losses: Vec::new(), norms: Vec::new(), weights: Tensors::default() };
-            steps(&mut rig, &case, 1..=3, &mut found);
+            let mut found = Trace::default();
+            found.go_on(&mut rig, &case, 1..=3).expect("the steps run");
             rig.flush(Some(b"3")).expect("the commit is made");
             rig.close().expect("the store closes");
             let mut stores = setup.stores.clone();
             stores.reverse();
             let resumed = Setup { threads: 1, budget: None, stores, ..setup };
             let mut rig = job.resume(&resumed).expect("the store opens");
-            steps(&mut rig, &case, 4..=STEPS, &mut found);
-            rig.flush(None).expect("the last update runs");
-            found.weights = rig.weights().expect("the weights can be read");
+            found.go_on(&mut rig, &case, 4..=STEPS).expect("the steps run");
+            found.end(&mut rig).expect("the weights can be read");
             same(&format!("{name}, pages {page:?}, resumed"), &found, &base);
         }
     }
@@ -227,15 +197,14 @@ fn a_run_may_go_on_with_other_levels_and_the_other_update_schedule() {
         let way = |(recompute, fused_backward)| Setup { recompute, fused_backward, ..Setup::default() };
         let (_folder, setup) = streamed(&job, &way(*first));
         let mut rig = job.begin(&setup).expect("the set-up is sound");
-        let mut found = Trace { losses: Vec::new(), norms: Vec::new(), weights: Tensors::default() };
-        steps(&mut rig, &case, 1..=3, &mut found);
+        let mut found = Trace::default();
+        found.go_on(&mut rig, &case, 1..=3).expect("the steps run");
         rig.flush(Some(b"3")).expect("the commit is made");
         rig.close().expect("the store closes");
         let resumed = Setup { stores: setup.stores.clone(), ..way(*second) };
         let mut rig = job.resume(&resumed).expect("the store opens");
-        steps(&mut rig, &case, 4..=STEPS, &mut found);
-        rig.flush(None).expect("the last update runs");
-        found.weights = rig.weights().expect("the weights can be read");
+        found.go_on(&mut rig, &case, 4..=STEPS).expect("the steps run");
+        found.end(&mut rig).expect("the weights can be read");
         same(&format!("{first:?}, then {second:?}"), &found, &base);
     }
 }
@@ -256,11 +225,9 @@ fn a_commit_in_the_middle_of_a_run_does_not_change_a_bit_and_can_be_resumed() {
     }
     rig.close().expect("the store closes");
     let mut rig = job.resume(&setup).expect("the store opens");
-    let mut found =
-        Trace { losses: base.losses[..4].to_vec(), norms: base.norms[..4].to_vec(), weights: Tensors::default() };
-    steps(&mut rig, &case, 5..=STEPS, &mut found);
-    rig.flush(None).expect("the last update runs");
-    found.weights = rig.weights().expect("the weights can be read");
+    let mut found = Trace { losses: base.losses[..4].to_vec(), norms: base.norms[..4].to_vec(), ..Trace::default() };
+    found.go_on(&mut rig, &case, 5..=STEPS).expect("the steps run");
+    found.end(&mut rig).expect("the weights can be read");
     same("resumed at the commit of step 4", &found, &base);
 }
 

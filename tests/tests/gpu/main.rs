@@ -9,6 +9,7 @@
 mod bits;
 mod golden;
 mod layers;
+mod placement;
 mod speed;
 mod whole;
 
@@ -51,7 +52,13 @@ impl Rig {
 /// A part by its name.
 type Part = (&'static str, fn(&mut Rig));
 
-const PARTS: [Part; 4] = [("layers", layers::run), ("golden", golden::run), ("bits", bits::run), ("speed", speed::run)];
+const PARTS: [Part; 5] = [
+    ("layers", layers::run),
+    ("golden", golden::run),
+    ("bits", bits::run),
+    ("placement", placement::run),
+    ("speed", speed::run),
+];
 
 fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
