@@ -7,7 +7,9 @@ use mt_kernels::rope::Table;
 use mt_kernels::split;
 use mt_tests::numbers::relative_l2;
 use mt_trainer::batch::{MicroBatch, NO_TARGET};
-use mt_trainer::block::{self, Block, Dims, Kept, Level, Saved, Scratch, Tensors, Tokens, first_seen, scratch_elements};
+use mt_trainer::block::{
+    self, Block, Dims, Kept, Level, Saved, Scratch, Tensors, Tokens, first_seen, scratch_elements,
+};
 use mt_trainer::gpu::{Computation, Memory, Precision, kept_bytes};
 use mt_trainer::head::Tiles;
 use mt_trainer::layout::{Chunk, Layout};
@@ -56,7 +58,16 @@ const CASES: [Case; 6] = [
     Case { name: "biases", biases: true, ..SMALL },
     Case { name: "head norms", qk_norm: true, ..SMALL },
     Case { name: "window and documents", window: Some(7), documents: true, ..SMALL },
-    Case { name: "all, odd sizes", hidden: 52, head_dim: 20, mlp: 100, biases: true, qk_norm: true, window: Some(9), ..SMALL },
+    Case {
+        name: "all, odd sizes",
+        hidden: 52,
+        head_dim: 20,
+        mlp: 100,
+        biases: true,
+        qk_norm: true,
+        window: Some(9),
+        ..SMALL
+    },
     Case { name: "larger", hidden: 512, heads: (8, 2), head_dim: 64, mlp: 1_024, rows: 3, seq: 160, ..SMALL },
 ];
 
@@ -191,6 +202,7 @@ impl Input {
             seq: micro.seq,
             kept: &kept,
             fused_backward: false,
+            gpu: None,
             rates: &Rates::default(),
         };
         let mut computation = Computation::new(&rig.gpu, &description, precision)?;
@@ -269,7 +281,8 @@ fn compare(rig: &Rig, case: &Case, precision: Precision) -> Result<String, Strin
     let found = Level::EACH.map(|level| input.on_gpu(rig, precision, level));
     let found = found.into_iter().collect::<Result<Vec<_>, Error>>().map_err(|e| e.to_string())?;
     let mut worst = [0.0_f64; 3];
-    let mut note = |kind: usize, error: f64| worst[kind] = if error > worst[kind] || error.is_nan() { error } else { worst[kind] };
+    let mut note =
+        |kind: usize, error: f64| worst[kind] = if error > worst[kind] || error.is_nan() { error } else { worst[kind] };
     for micro in 0..MICRO {
         note(0, relative_l2(&found[0].y[micro], &want.y[micro]));
         note(1, relative_l2(&found[0].dx[micro], &want.dx[micro]));
@@ -284,9 +297,8 @@ fn compare(rig: &Rig, case: &Case, precision: Precision) -> Result<String, Strin
     }
     for (other, level) in found[1..].iter().zip(&Level::EACH[1..]) {
         let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        let same = (0..MICRO).all(|m| {
-            bits(&other.y[m]) == bits(&found[0].y[m]) && bits(&other.dx[m]) == bits(&found[0].dx[m])
-        });
+        let same = (0..MICRO)
+            .all(|m| bits(&other.y[m]) == bits(&found[0].y[m]) && bits(&other.dx[m]) == bits(&found[0].dx[m]));
         if !same || bits(&other.gradients) != bits(&found[0].gradients) {
             return Err(format!("level {level:?} changes bits"));
         }

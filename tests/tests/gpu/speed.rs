@@ -45,12 +45,7 @@ enum Work {
 }
 
 /// Milliseconds of a launch, when many follow each other, in a line with its rate.
-fn time(
-    queue: &Queue,
-    what: &str,
-    work: Work,
-    mut launch: impl FnMut() -> Result<(), Error>,
-) -> Result<(), Error> {
+fn time(queue: &Queue, what: &str, work: Work, mut launch: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
     launch()?;
     launch()?;
     queue.synchronize()?;
@@ -106,6 +101,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
         seq: SEQ,
         kept: &kept,
         fused_backward: false,
+        gpu: None,
         rates: &Rates::default(),
     };
     let mut it = Computation::new(&rig.gpu, &description, Precision::Bf16)?;
@@ -241,7 +237,17 @@ fn kernels(rig: &Rig, config: &ModelConfig) -> Result<(), Error> {
     time(q, "attention backward", Work::Flops(2.5 * scores), || {
         let (out, dout) = (both.slice(0..out_len), both.slice(out_len..2 * out_len));
         let (dqkv, scratch) = (y.reborrow().slice(0..shape.qkv_len()), floats.view_mut());
-        attention::backward(q, &shape, x.view().slice(0..shape.qkv_len()), first.view(), out, lse.view(), dout, dqkv, scratch)
+        attention::backward(
+            q,
+            &shape,
+            x.view().slice(0..shape.qkv_len()),
+            first.view(),
+            out,
+            lse.view(),
+            dout,
+            dqkv,
+            scratch,
+        )
     })?;
     let table = mt_kernels::rope::Table::new(10_000.0, head_dim, mt_kernels::rope::Scaling::Default, SEQ);
     let (cos, sin) = (Buffer::from_slice(q, &table.cos)?, Buffer::from_slice(q, &table.sin)?);

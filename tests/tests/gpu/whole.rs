@@ -116,7 +116,8 @@ impl<'r> Whole<'r> {
             rates: &Rates::default(),
         };
         let computation = Computation::new(&rig.gpu, &description, setup.precision)?;
-        let (steady, inference) = (Writer::steady(description).instructions, Writer::inference(description).instructions);
+        let (steady, inference) =
+            (Writer::steady(description).instructions, Writer::inference(description).instructions);
         let planes = manifest.units.iter().map(|unit| {
             let values: Vec<f32> = unit.tensors.iter().flat_map(|t| start.values(&t.name).iter().copied()).collect();
             let padded = unit.elements.next_multiple_of(setup.page);

@@ -243,4 +243,3 @@ impl Computation {
         self.precision().products()
     }
 }
-

@@ -8,11 +8,7 @@ use mt_kernels::cuda::{Error, View, ViewMut, cross_entropy, linear, rmsnorm};
 
 impl Computation {
     /// See [`crate::schedule::Operation::FinalNorm`].
-    pub(super) fn final_norm<R: Number>(
-        &mut self,
-        micro: usize,
-        mut accesses: Accesses<'_, '_>,
-    ) -> Result<(), Error> {
+    pub(super) fn final_norm<R: Number>(&mut self, micro: usize, mut accesses: Accesses<'_, '_>) -> Result<(), Error> {
         let (elements, eps) = (self.tokens(micro) * self.model.config.hidden, self.model.dims.eps);
         let (x, y) = (accesses.read::<R>(elements), accesses.write::<R>(elements));
         let lasting = self.workspace.lasting(micro);

@@ -1,16 +1,19 @@
 //! In which numbers a GPU computes.
 
 use mt_kernels::cuda::linear;
+use serde::{Deserialize, Serialize};
 
 /// Types of weights and activations on a GPU, and how they are multiplied. Sums, norms, softmax, loss, log-sum-exps and
 /// gradients of weights are f32 in each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// Weights and activations are bf16; a weight is the high plane of its master.
     Bf16,
     /// Both are f32, of which products take 10 bits of mantissa.
     Tf32,
     /// Both are f32.
+    #[default]
     Fp32,
 }
 

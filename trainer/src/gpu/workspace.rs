@@ -313,6 +313,7 @@ mod tests {
             seq: 1_024,
             kept: &kept,
             fused_backward: false,
+            gpu: None,
             rates: &Rates::default(),
         };
         Sizes::new(&description, precision).bytes()
