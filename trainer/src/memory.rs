@@ -25,7 +25,7 @@ pub fn gpu_micro_batch_auto(batch: u64, seq: u64) -> u64 {
 
 /// Bytes of all buffers and of what the kernels allocate.
 pub fn workspace_bytes(it: &Description<'_>, threads: usize) -> u64 {
-    match it.target {
+    match it.target() {
         Target::Cpu => (Sizes::new(it).bytes() + kernel_bytes(it, threads)) as u64,
         Target::Gpu(_) => vram::host_bytes(it),
     }

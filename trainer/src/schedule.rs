@@ -29,4 +29,4 @@ pub use operation::{Gradients, Operation, Sink};
 pub use phase::Phase;
 pub use program::{Instruction, LABEL_ONCE, Program};
 pub use runs::Activations;
-pub use writer::{Description, Writer};
+pub use writer::{Description, OnGpu, Writer};

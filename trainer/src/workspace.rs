@@ -138,7 +138,7 @@ impl Workspace {
     /// Allocates everything; zero pages cost nothing until they are touched. Beside a GPU the processor has only
     /// updates to compute, which need nothing.
     pub(crate) fn new(it: &Description<'_>) -> Workspace {
-        let sizes = if it.target.gpu().is_some() { Sizes::default() } else { Sizes::new(it) };
+        let sizes = if it.gpu.is_some() { Sizes::default() } else { Sizes::new(it) };
         let most = sizes.most();
         let memory = vec![0.0; sizes.slab() + padded(1)];
         let skip = memory.as_ptr().align_offset(64).min(padded(1));

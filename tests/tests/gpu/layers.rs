@@ -202,6 +202,7 @@ impl Input {
             seq: micro.seq,
             kept: &kept,
             fused_backward: false,
+            gpu: None,
             rates: &Rates::default(),
         };
         let mut computation = Computation::new(&rig.gpu, &description, precision)?;

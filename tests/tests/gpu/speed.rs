@@ -101,6 +101,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
         seq: SEQ,
         kept: &kept,
         fused_backward: false,
+        gpu: None,
         rates: &Rates::default(),
     };
     let mut it = Computation::new(&rig.gpu, &description, Precision::Bf16)?;

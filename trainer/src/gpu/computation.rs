@@ -7,7 +7,7 @@
 //! What it is not: it takes no leases, and it knows no budget. Updates, applied gradients and commits are the host's:
 //! see [`is_on_gpu`].
 
-use super::Tensors;
+use super::{Precision, Tensors};
 use super::accesses::{Accesses, Memory};
 use super::input::Input;
 use super::queue::Queue as Held;
@@ -17,7 +17,6 @@ use crate::batch::MicroBatch;
 use crate::model::UnitKind;
 use crate::schedule::{Description, Operation};
 use crate::step::Model;
-use crate::target::Precision;
 use mt_kernels::cuda::{Error, Gpu, Queue, cross_entropy, linear};
 use mt_kernels::norm2::{LEAF, add_leaves};
 use mt_kernels::rope::Table;
@@ -241,10 +240,6 @@ impl Computation {
 
     /// How f32 operands are multiplied.
     pub(super) fn products(&self) -> linear::Precision {
-        match self.precision() {
-            Precision::Tf32 => linear::Precision::Tf32,
-            // Products of bf16 operands have one way.
-            Precision::Bf16 | Precision::Fp32 => linear::Precision::Fp32,
-        }
+        self.precision().products()
     }
 }

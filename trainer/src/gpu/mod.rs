@@ -17,6 +17,7 @@ mod embedding;
 mod head;
 mod input;
 mod layers;
+mod precision;
 mod queue;
 mod real;
 mod saved;
@@ -27,6 +28,7 @@ mod workspace;
 
 pub use accesses::Memory;
 pub use computation::{Computation, Found, is_on_gpu};
+pub use precision::Precision;
 pub use saved::{boundary_bytes, kept_bytes, logits_bytes, rest_bytes};
 pub use scratch::Rows;
 pub use tensors::Tensors;

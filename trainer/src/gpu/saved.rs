@@ -4,9 +4,9 @@
 //!
 //! Bytes are functions of the model's sizes, the tokens of a micro-batch and the precision: a planner needs no GPU.
 
+use super::Precision;
 use super::carve::{Carve, Count, Read, Take};
 use crate::block::{Dims, Level};
-use crate::target::Precision;
 use mt_kernels::cuda::Element;
 
 /// What the attention half leaves.

@@ -7,12 +7,11 @@
 use super::carve::{Carve, Count, Take};
 use super::queue::SLACK;
 use super::scratch::{Rows, Scratch};
-use super::{Tensors, rest_bytes};
+use super::{Precision, Tensors, rest_bytes};
 use crate::block::Dims;
 use crate::head::norm_chunks;
 use crate::model::UnitKind;
 use crate::schedule::Description;
-use crate::target::Precision;
 use mt_kernels::cuda::{Buffer, Element, Error, Gpu, Queue, ViewMut, rmsnorm};
 use mt_kernels::norm2::LEAF;
 
@@ -314,6 +313,7 @@ mod tests {
             seq: 1_024,
             kept: &kept,
             fused_backward: false,
+            gpu: None,
             rates: &Rates::default(),
         };
         Sizes::new(&description, precision).bytes()

@@ -45,7 +45,7 @@ impl Ahead {
                 }
             }
         }
-        Ahead { pending, next: 0, distance: it.ahead }
+        Ahead { pending, next: 0, distance: it.gpu.map_or(0, |on| on.ahead) }
     }
 
     /// The updates that come before the weights of this chunk are taken up: its own, and those ahead of it.

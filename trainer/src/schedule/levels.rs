@@ -254,7 +254,7 @@ pub fn candidates(it: &Description<'_>, room: &Room) -> Vec<Kept> {
 
 /// The choices of each layer, then of the head.
 fn items(it: &Description<'_>) -> Vec<Vec<Choice>> {
-    let cost = Cost::new(it.rates, it.target, Dims::new(it.config), it.seq);
+    let cost = Cost::new(it.rates, it.target(), Dims::new(it.config), it.seq);
     let micros = || it.micro_rows.iter().copied().enumerate();
     let layer = |layer: usize| {
         let again = |rows: usize, level| Cost::ns(cost.again(rows, it.config.windows[layer], level));

@@ -6,7 +6,7 @@
 //! schedule touches cost nothing. `dact` holds the gradient that passes down, one run a micro-batch.
 
 use crate::block::{Dims, Level, Saved};
-use crate::gpu;
+use crate::gpu::kept_bytes;
 use crate::head::Tiles;
 use crate::target::Target;
 use mt_engine::{Kind, RegionId, RegionSpec, Run};
@@ -66,27 +66,33 @@ pub struct Activations {
 
 impl Activations {
     /// Runs for micro-batches of the given tokens; `first_region` is the id of `act`.
-    pub fn new(
+    pub fn new(first_region: u32, dims: &Dims, layers: usize, tiles: &Tiles, tokens: &[usize]) -> Activations {
+        Activations::on(Target::Cpu, first_region, dims, layers, tiles, tokens)
+    }
+
+    /// The same for what computes on them.
+    pub fn on(
+        target: Target,
         first_region: u32,
         dims: &Dims,
         layers: usize,
         tiles: &Tiles,
         tokens: &[usize],
-        target: Target,
     ) -> Activations {
-        let boundary = |t: &usize| t * dims.hidden * target.wide_bytes();
+        let element = target.element_bytes();
+        let boundary = |t: &usize| t * dims.hidden * element;
         let largest = tokens.iter().map(boundary).max().unwrap_or(0);
         // Small enough that a boundary wastes little, large enough that a run has few pages.
         let page_bytes = (largest / 8 + 1).next_power_of_two() / 2;
         let page_bytes = page_bytes.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
         let kept = |t: usize, level| match target {
             Target::Cpu => Saved::kept(dims, t, level) * size_of::<f32>(),
-            Target::Gpu(on) => gpu::kept_bytes(dims, t, on.precision, level),
+            Target::Gpu(gpu) => kept_bytes(dims, t, gpu.precision, level),
         };
         let pages = |bytes: usize| u32::try_from(bytes.div_ceil(page_bytes)).expect("a run has fewer than 2^32 pages");
         let saved = |t: &usize| kept(*t, Level::All);
         let kept = tokens.iter().map(|&t| Level::EACH.map(|level| pages(kept(t, level)))).collect();
-        let logits = |t: &usize| t * tiles.rows * target.wide_bytes();
+        let logits = |t: &usize| t * tiles.rows * element;
         let boundaries = Rows::new(0, page_bytes, tokens.iter().map(boundary), layers + 2);
         let saved = Rows::new(boundaries.end(), page_bytes, tokens.iter().map(saved), layers);
         let logits = Rows::new(saved.end(), page_bytes, tokens.iter().map(logits), tiles.count);

@@ -22,7 +22,7 @@ struct Case {
     micro_rows: Vec<usize>,
     kept: Kept,
     fused_backward: bool,
-    target: Target,
+    gpu: Option<Gpu>,
     updates: Vec<UpdateOn>,
     ahead: usize,
     rates: Rates,
@@ -41,9 +41,9 @@ impl Case {
         let layout = Layout::new(&manifest, Some(2_048), chunk);
         let tiles = Tiles { rows: 128, count: 3, vocab: 300, hidden };
         let tokens: Vec<usize> = micro_rows.iter().map(|rows| rows * SEQ).collect();
-        let activations = Activations::new(5, &Dims::new(&config), 2, &tiles, &tokens, Target::Cpu);
+        let activations = Activations::new(5, &Dims::new(&config), 2, &tiles, &tokens);
         let (micro_rows, rates) = (micro_rows.to_vec(), Rates::default());
-        let (target, updates, ahead) = (Target::Cpu, Vec::new(), 0);
+        let (gpu, updates, ahead) = (None, Vec::new(), 0);
         Case {
             config,
             manifest,
@@ -53,7 +53,7 @@ impl Case {
             micro_rows,
             kept,
             fused_backward,
-            target,
+            gpu,
             updates,
             ahead,
             rates,
@@ -62,9 +62,12 @@ impl Case {
 
     /// The same on a GPU.
     fn on_gpu(mut self, precision: Precision, updates: [UpdateOn; 4], ahead: usize) -> Case {
-        self.target = Target::Gpu(Gpu { device: DeviceId(0), precision });
+        let gpu = Gpu { device: DeviceId(0), precision };
+        self.gpu = Some(gpu);
+        self.tiles = Tiles::on_gpu(self.config.vocab, self.config.hidden);
         let tokens: Vec<usize> = self.micro_rows.iter().map(|rows| rows * SEQ).collect();
-        self.activations = Activations::new(5, &Dims::new(&self.config), 2, &self.tiles, &tokens, self.target);
+        let dims = Dims::new(&self.config);
+        self.activations = Activations::on(Target::Gpu(gpu), 5, &dims, 2, &self.tiles, &tokens);
         (self.updates, self.ahead) = (updates.to_vec(), ahead);
         self
     }
@@ -80,9 +83,7 @@ impl Case {
             seq: SEQ,
             kept: &self.kept,
             fused_backward: self.fused_backward,
-            target: self.target,
-            updates: &self.updates,
-            ahead: self.ahead,
+            gpu: self.gpu.map(|gpu| OnGpu { gpu, updates: &self.updates, ahead: self.ahead }),
             rates: &self.rates,
         }
     }
@@ -188,9 +189,10 @@ fn the_schedule_is_the_program() {
 /// before the unit is computed, as far as the distance allows; everything else is the GPU's.
 #[test]
 fn the_processor_updates_ahead_of_the_gpu() {
-    for case in cases().into_iter().filter(|case| case.target != Target::Cpu) {
+    for case in cases().into_iter().filter(|case| case.gpu.is_some()) {
         let program = Writer::steady(case.description());
-        let planes = case.target.weight_planes().len();
+        let target = case.description().target();
+        let planes = target.weight_planes().len();
         let mut updated = BTreeMap::new();
         let mut last = 0;
         for instruction in &program.instructions {
@@ -215,10 +217,8 @@ fn the_processor_updates_ahead_of_the_gpu() {
                 }
                 _ => {}
             }
-            assert_eq!(instruction.on, case.target.resource());
-            let precision = case.target.gpu().expect("a case of a GPU").precision;
-            let sizes = crate::gpu::Sizes::new(&case.description(), precision);
-            assert_eq!(instruction.device_bytes, sizes.device_bytes() as u64);
+            assert_eq!(instruction.on, target.resource());
+            assert_eq!(instruction.device_bytes, crate::vram::workspace_bytes(&case.description()));
         }
     }
 }

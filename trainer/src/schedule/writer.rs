@@ -3,12 +3,12 @@
 use super::cost::Cost;
 use super::{Activations, Instruction, Kept, Operation, Program, Sink, UpdateOn, ahead::Ahead};
 use crate::block::Dims;
-use crate::gpu;
 use crate::head::Tiles;
 use crate::layout::{Chunk, GRAD, HI, LO, Layout, M, V};
 use crate::model::{Manifest, ModelConfig};
 use crate::profile::Rates;
-use crate::target::Target;
+use crate::target::{Gpu, Target};
+use crate::vram;
 use mt_engine::{Mode, Resource, Run};
 
 /// A model, its shapes and its layout.
@@ -32,14 +32,21 @@ pub struct Description<'a> {
     pub kept: &'a Kept,
     /// Updates run in backward.
     pub fused_backward: bool,
-    /// What computes.
-    pub target: Target,
-    /// Where each unit's update runs; of no meaning without a GPU.
-    pub updates: &'a [UpdateOn],
-    /// Elements of state that updates on the processor may be ahead of what a GPU takes from them.
-    pub ahead: usize,
+    /// The GPU that computes; None: the processor does.
+    pub gpu: Option<OnGpu<'a>>,
     /// What times are estimated with.
     pub rates: &'a Rates,
+}
+
+/// How a program uses a GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct OnGpu<'a> {
+    /// Which, and its precision.
+    pub gpu: Gpu,
+    /// Where each unit's update runs.
+    pub updates: &'a [UpdateOn],
+    /// Elements of state that updates on the processor may be ahead of what the GPU takes from them.
+    pub ahead: usize,
 }
 
 /// Writes one program.
@@ -60,10 +67,10 @@ impl<'a> Writer<'a> {
         let units = 0..it.manifest.units.len();
         let chunks: Vec<Vec<Chunk>> = units.map(|unit| it.layout.chunks(it.manifest, unit)).collect();
         let cost = |target| Cost::new(it.rates, target, Dims::new(it.config), it.seq);
-        let device_bytes = it.target.gpu().map_or(0, |on| gpu::Sizes::new(&it, on.precision).device_bytes() as u64);
+        let device_bytes = vram::workspace_bytes(&it);
         let ahead = Ahead::new(&chunks, &it);
         Writer {
-            cost: cost(it.target),
+            cost: cost(it.target()),
             host: cost(Target::Cpu),
             it,
             chunks,
@@ -129,7 +136,7 @@ impl<'a> Writer<'a> {
 
     /// Appends an operation of the target that is estimated to take `seconds` of computation.
     pub(super) fn push(&mut self, operation: Operation, accesses: Vec<(Run, Mode)>, seconds: f64) {
-        let (on, device_bytes) = (self.it.target.resource(), self.device_bytes);
+        let (on, device_bytes) = (self.it.target().resource(), self.device_bytes);
         self.program.instructions.push(Instruction { operation, accesses, on, ns: Cost::ns(seconds), device_bytes });
     }
 
@@ -144,7 +151,7 @@ impl<'a> Writer<'a> {
             }
         }
         let at = self.chunks[unit][chunk];
-        let accesses = self.it.target.weight_planes().iter().map(|plane| (at.run(*plane), Mode::Read)).collect();
+        let accesses = self.it.target().weight_planes().iter().map(|plane| (at.run(*plane), Mode::Read)).collect();
         self.push(Operation::Join { unit, chunk, into }, accesses, self.cost.join(at.len));
     }
 
@@ -166,7 +173,12 @@ impl<'a> Writer<'a> {
 impl Description<'_> {
     /// Whether a unit's update runs on the processor while a GPU computes the rest.
     pub(super) fn updates_on_host(&self, unit: usize) -> bool {
-        self.target.gpu().is_some() && self.updates[unit] == UpdateOn::Cpu
+        self.gpu.is_some_and(|on| on.updates[unit] == UpdateOn::Cpu)
+    }
+
+    /// What computes.
+    pub fn target(&self) -> Target {
+        self.gpu.map_or(Target::Cpu, |on| Target::Gpu(on.gpu))
     }
 }
 

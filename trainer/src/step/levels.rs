@@ -64,7 +64,7 @@ impl Inputs<'_> {
         let [forward, backward] = sides(nothing);
         // A GPU's window is as large as VRAM leaves it; what it has beyond twice a layer may go to what is kept.
         let layer = self.manifest.units.get(1).map_or(0, |unit| unit.elements as u64);
-        let window = 2 * layer * (options.target.wide_bytes() + size_of::<f32>()) as u64;
+        let window = 2 * layer * (options.target.element_bytes() + size_of::<f32>()) as u64;
         let vram_bytes = nothing.device().map_or(0, |share| share.window_bytes.saturating_sub(window));
         let link = options.has_disk.then(|| options.rates.engine.clone());
         let device = options.rates.engine.links.first().copied();

@@ -9,7 +9,7 @@ use crate::head::Tiles;
 use crate::layout::Layout;
 use crate::memory::workspace_bytes;
 use crate::model::{Manifest, ModelConfig};
-use crate::schedule::{Activations, Description, Kept, Program, UpdateOn, Writer};
+use crate::schedule::{Activations, Description, Kept, OnGpu, Program, UpdateOn, Writer};
 use crate::settings::Recompute;
 use crate::target::Target;
 use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, timeline};
@@ -95,6 +95,7 @@ impl Scheme {
         shapes: &'a Shapes,
         layout: &'a Layout,
     ) -> Description<'a> {
+        let ahead = if self.options.has_disk { AHEAD_ELEMENTS } else { usize::MAX };
         Description {
             config,
             manifest,
@@ -105,9 +106,7 @@ impl Scheme {
             seq: shapes.seq,
             kept: &self.kept,
             fused_backward: self.options.fused_backward,
-            target: self.options.target,
-            updates: &self.updates,
-            ahead: if self.options.has_disk { AHEAD_ELEMENTS } else { usize::MAX },
+            gpu: self.options.target.gpu().map(|gpu| OnGpu { gpu, updates: &self.updates, ahead }),
             rates: &self.options.rates,
         }
     }
@@ -315,7 +314,7 @@ impl Inputs<'_> {
         let mut regions = layout.regions(options.durable);
         let tokens: Vec<usize> = shapes.micro_rows.iter().map(|rows| rows * shapes.seq).collect();
         let first = regions.len() as u32;
-        let activations = Activations::new(first, &dims, config.layers, &tiles, &tokens, options.target);
+        let activations = Activations::on(options.target, first, &dims, config.layers, &tiles, &tokens);
         regions.extend(activations.regions());
         let scheme = Scheme { activations, tiles, kept, updates, options: options.clone() };
         let description = scheme.describe(config, manifest, shapes, &layout);
@@ -358,7 +357,7 @@ fn gpu_chunk(manifest: &Manifest) -> usize {
 fn window_bytes(it: &Description<'_>) -> u64 {
     let largest = it.manifest.units.iter().map(|unit| unit.elements).max().unwrap_or(0);
     let layer = it.manifest.units.get(1).map_or(largest, |unit| unit.elements);
-    (layer * (it.target.wide_bytes() + size_of::<f32>())) as u64
+    (layer * (it.target().element_bytes() + size_of::<f32>())) as u64
 }
 
 /// The budget of VRAM as the planner takes it.

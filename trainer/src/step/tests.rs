@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::layout::{HI, LO, Layout};
 use crate::model::{Manifest, ModelConfig};
 use crate::schedule::Kept;
+use crate::target::Target;
 use mt_engine::{Config, Engine, Mode, Schedule};
 use mt_kernels::{Cpu, split};
 use rand_chacha::ChaCha8Rng;

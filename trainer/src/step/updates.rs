@@ -77,7 +77,7 @@ impl Inputs<'_> {
         let layer = self.manifest.units[1].elements as f64;
         let rate = self.options.rates.gpu.link.upload_both_bytes_per_s;
         let update_s = layer * STATE_BYTES as f64 / rate;
-        let weights_s = layer * self.options.target.wide_bytes() as f64 / rate;
+        let weights_s = layer * self.options.target.element_bytes() as f64 / rate;
         // (layers - n) cpu_s = (n - in_vram) update_s + (layers - n) weights_s
         let count = (layers * (cpu_s - weights_s) + in_vram as f64 * update_s) / (cpu_s - weights_s + update_s);
         (count.max(0.0).round() as usize).clamp(in_vram, self.config.layers)
