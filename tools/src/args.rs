@@ -28,6 +28,7 @@ pub enum Command {
         mt train\n  \
         mt train --data notes.txt --steps 200\n  \
         mt train --model SmolLM2-135M --data a.txt --data b.txt --ram 600MiB --epochs 1\n  \
+        mt train --shape 1.5b --data synthetic --steps 5 --durability none --discard\n  \
         mt train config.toml --lr 1e-4 --print-config")]
     Train(Box<Train>),
     /// Say what a training run would do and cost, before anything is made or moved
@@ -96,7 +97,12 @@ pub struct Train {
     /// built-in model of 12.7 M parameters]
     #[arg(long, value_name = "DIR")]
     pub model: Option<String>,
-    /// UTF-8 text file, one document; may be repeated [default: built-in sentences; needed with --model]
+    /// Dimensions of a published model in place of --model, with random weights: 1.5b, 3b, 7b, 8b, 13b, 70b, 104b or
+    /// 120b [default: not set]
+    #[arg(long, value_name = "NAME", conflicts_with = "model")]
+    pub shape: Option<String>,
+    /// UTF-8 text file, one document; may be repeated; or "synthetic": random ids, to measure speed [default: built-in
+    /// sentences; needed with --model and --shape]
     #[arg(long, value_name = "FILE")]
     pub data: Vec<String>,
     /// Folder of the run; must not exist [default: runs/NAME-1, -2, ...]
@@ -232,9 +238,6 @@ pub struct Train {
 /// Flags of `mt plan`: those of `mt train`, and what a plan can do without a model.
 #[derive(Args, Debug)]
 pub struct Plan {
-    /// Dimensions of a published model in place of --model: 1.5b, 3b, 7b, 8b, 13b, 70b, 104b or 120b [default: not set]
-    #[arg(long, value_name = "NAME", conflicts_with = "model")]
-    pub shape: Option<String>,
     /// Print the dimensions of the known shapes, and stop [default: off]
     #[arg(long)]
     pub list_shapes: bool,

@@ -54,11 +54,11 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Merges flags, file and defaults. `has_model`: a model was said in another way than by the option.
+    /// Merges flags, file and defaults.
     ///
     /// # Errors
     /// A file that cannot be read, is not TOML, or has a key or a type of value that no flag has.
-    pub fn merge(flags: &ArgMatches, file: Option<&Path>, has_model: bool) -> Result<Layers, Failure> {
+    pub fn merge(flags: &ArgMatches, file: Option<&Path>) -> Result<Layers, Failure> {
         let mut values = match file {
             Some(path) => toml_file::read(path)?,
             None => BTreeMap::new(),
@@ -69,7 +69,7 @@ impl Layers {
             }
         }
         let mut layers = Layers { values };
-        layers.add_defaults(has_model);
+        layers.add_defaults();
         Ok(layers)
     }
 
@@ -137,8 +137,8 @@ impl Layers {
 
     /// Fills in what neither flag nor file says. The built-in model has defaults of its own, and how long a run is
     /// depends on what else was said.
-    fn add_defaults(&mut self, has_model: bool) {
-        let built_in = !has_model && !self.is_said("model");
+    fn add_defaults(&mut self) {
+        let built_in = !self.is_said("model") && !self.is_said("shape");
         for choice in &CHOICES {
             let text = match choice.built_in {
                 Some(text) if built_in => text,

@@ -37,9 +37,13 @@ const fn with_built_in(name: &'static str, default: &'static str, built_in: &'st
     Choice { name, kind: Kind::Single, default, built_in: Some(built_in) }
 }
 
+/// What stands for random ids in place of a file.
+pub const SYNTHETIC: &str = "synthetic";
+
 /// Every option of `mt train`, in the order of the help text.
-pub const CHOICES: [Choice; 41] = [
+pub const CHOICES: [Choice; 42] = [
     choice("model", Kind::Path, ""),
+    choice("shape", Kind::Single, ""),
     choice("data", Kind::Paths, ""),
     choice("run", Kind::Path, ""),
     choice("store", Kind::Paths, ""),

@@ -2,8 +2,10 @@
 
 use crate::failure::Failure;
 use crate::layers::{Layers, Origin};
+use crate::options::SYNTHETIC;
 use crate::{profiles, values};
 use mt_trainer::Error;
+use mt_trainer::model::shapes::{self, SHAPES};
 use mt_trainer::run::Traced;
 use mt_trainer::settings::{Auto, BATCH_MAX, Device, Durability, SEQ_LEN_MAX, STEPS_MAX, Settings};
 use mt_trainer::target::Precision;
@@ -45,9 +47,12 @@ pub fn resolve(layers: &Layers, purpose: Purpose) -> Result<Resolved, Failure> {
     let take = Take { layers };
     let life = take.maybe("tbw", values::positive)?.map(|terabytes| (terabytes * 1e12) as u64);
     let (device, precision) = target(&take)?;
+    let (data, synthetic) = data(&take)?;
     let settings = Settings {
         model: take.path("model")?,
-        data: take.paths("data")?,
+        shape: take.maybe("shape", shape)?,
+        data,
+        synthetic,
         store: take.paths("store")?,
         direct_io: take.need("direct-io", values::named)?,
         io: take.need("io", values::named)?,
@@ -96,9 +101,14 @@ pub fn resolve(layers: &Layers, purpose: Purpose) -> Result<Resolved, Failure> {
 /// The rules that concern several options.
 fn check_together(take: &Take<'_>, resolved: &Resolved, purpose: Purpose) -> Result<(), Failure> {
     let settings = &resolved.settings;
-    if purpose == Purpose::Train && settings.model.is_some() && settings.data.is_empty() {
-        let hint = "a model needs text to train on: add --data FILE";
-        return Err(take.refuse("data", "at least one file with --model", "none", Some(hint)));
+    if settings.model.is_some() && settings.shape.is_some() {
+        let found = take.layers.text("shape").unwrap_or_default();
+        return Err(take.refuse("shape", "no shape beside --model", found, None));
+    }
+    let has_model = settings.model.is_some() || settings.shape.is_some();
+    if purpose == Purpose::Train && has_model && settings.data.is_empty() && !settings.synthetic {
+        let hint = "a model needs text to train on: add --data FILE, or --data synthetic to measure its speed";
+        return Err(take.refuse("data", "at least one file with --model or --shape", "none", Some(hint)));
     }
     if let Auto::Value(rows) = settings.micro_batch
         && rows > settings.batch
@@ -139,6 +149,26 @@ fn target(take: &Take<'_>) -> Result<(Device, Precision), Failure> {
             Err(take.refuse("precision", "fp32 with --device cpu", precision.name(), Some("add --device cuda")))
         }
     }
+}
+
+/// Files, or that random ids are wanted in their place.
+fn data(take: &Take<'_>) -> Result<(Vec<PathBuf>, bool), Failure> {
+    let texts = take.layers.texts("data");
+    match texts.iter().any(|text| text == SYNTHETIC) {
+        false => Ok((take.paths("data")?, false)),
+        true if texts.len() == 1 => Ok((Vec::new(), true)),
+        true => {
+            let hint = "a file of that name is ./synthetic";
+            Err(take.refuse("data", "files, or synthetic alone", &texts.join(", "), Some(hint)))
+        }
+    }
+}
+
+/// The name of a shape that is known.
+fn shape(text: &str) -> Result<String, String> {
+    let names = || SHAPES.iter().map(|shape| shape.name).collect::<Vec<_>>().join(", ");
+    let expected = || format!("one of {}; mt plan --list-shapes prints their dimensions", names());
+    shapes::find(text).map(|shape| shape.name.to_owned()).ok_or_else(expected)
 }
 
 fn max_grad_norm(take: &Take<'_>) -> Result<Option<f64>, Failure> {
@@ -232,7 +262,7 @@ mod tests {
     fn resolved(flags: &str) -> Result<Resolved, Failure> {
         let words = ["mt", "train"].into_iter().chain(flags.split_whitespace());
         let matches = Cli::command().try_get_matches_from(words).unwrap();
-        resolve(&Layers::merge(matches.subcommand_matches("train").unwrap(), None, false).unwrap(), Purpose::Train)
+        resolve(&Layers::merge(matches.subcommand_matches("train").unwrap(), None).unwrap(), Purpose::Train)
     }
 
     #[test]
@@ -300,7 +330,7 @@ mod tests {
         let target = |flags: &str| {
             let words = ["mt", "plan"].into_iter().chain(flags.split_whitespace());
             let matches = Cli::command().try_get_matches_from(words).unwrap();
-            let layers = Layers::merge(matches.subcommand_matches("plan").unwrap(), None, false).unwrap();
+            let layers = Layers::merge(matches.subcommand_matches("plan").unwrap(), None).unwrap();
             let Settings { device, precision, vram, .. } = resolve(&layers, Purpose::Plan).unwrap().settings;
             (device, precision, vram.value())
         };
@@ -318,7 +348,7 @@ mod tests {
                      --durability none --discard --lr 1e30 --steps 0";
         let settings = resolved(flags).unwrap().settings;
         assert!(settings.data[0].is_absolute());
-        assert_eq!((settings.ram, settings.max_grad_norm, settings.shuffle), (Auto::Auto, None, false));
+        assert_eq!((settings.ram, settings.max_grad_norm, settings.shuffle), (Auto::Auto, None));
         let writes = |flags| resolved(flags).unwrap().settings.max_writes;
         assert_eq!((writes("--max-writes 20TB"), writes("")), (Some(20_000_000_000_000), None));
         assert_eq!(writes("--max-writes 5% --tbw 600 --store a --store b"), Some(60_000_000_000_000));

@@ -48,6 +48,9 @@ fn unknown(path: &Path, line: usize, name: &str) -> Error {
 /// The flag's texts for a value, or what was expected.
 fn texts(choice: &Choice, value: &DeValue<'_>, file: &Path) -> Result<Vec<String>, &'static str> {
     let path_text = |text: &str| {
+        if (choice.name, text) == ("data", options::SYNTHETIC) {
+            return text.to_owned();
+        }
         let base = file.parent().unwrap_or(Path::new(""));
         base.join(text).display().to_string()
     };

@@ -17,7 +17,7 @@ use std::time::Instant;
 /// Trains, or with `--print-config` shows what would be trained with.
 pub fn run(args: &Train, flags: &ArgMatches, command: CommandLine, started: Instant) -> Result<u8, Failure> {
     check_config(args)?;
-    let layers = Layers::merge(flags, args.config.as_deref().map(Path::new), false)?;
+    let layers = Layers::merge(flags, args.config.as_deref().map(Path::new))?;
     go(&layers, command, started).map_err(|failure| Failure { in_json: layers.is_on("json"), ..failure })
 }
 
@@ -33,7 +33,7 @@ fn go(layers: &Layers, mut command: CommandLine, started: Instant) -> Result<u8,
     let request = Request {
         stores: planned_stores(&resolved.settings, resolved.run.as_deref()),
         threads: resolved.settings.threads,
-        wanted: wanted(&resolved.settings, None),
+        wanted: wanted(&resolved.settings),
     };
     let profile = resolved.profile.obtain(&request)?;
     let Resolved { settings, run, stop_at, export, trace, .. } = resolved;

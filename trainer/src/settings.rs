@@ -141,9 +141,15 @@ pub struct Settings {
     /// Model folder; None: the built-in default model. The path may change, the model may not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
+    /// Dimensions of a published model in place of a folder, by their name; its weights are random.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
     /// Text files; empty: the built-in sentences. The paths may change, the tokens may not.
     #[serde(default)]
     pub data: Vec<PathBuf>,
+    /// Random ids in place of text: to measure speed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub synthetic: bool,
     /// Store directories; empty: `store` in the run folder (may change).
     #[serde(default)]
     pub store: Vec<PathBuf>,
@@ -370,6 +376,8 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             model: None,
+            shape: None,
+            synthetic: false,
             data: vec![PathBuf::from("/data/a.txt")],
             store: Vec::new(),
             direct_io: DirectIo::Required,

@@ -6,7 +6,7 @@ fn merge(flags: &[&str], file: Option<&Path>) -> Result<Layers, Failure> {
     let mut words = vec!["mt", "train"];
     words.extend(flags);
     let matches = Cli::command().try_get_matches_from(words).unwrap();
-    Layers::merge(matches.subcommand_matches("train").unwrap(), file, false)
+    Layers::merge(matches.subcommand_matches("train").unwrap(), file)
 }
 
 fn file(text: &str) -> (tempfile::TempDir, PathBuf) {

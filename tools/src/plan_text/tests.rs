@@ -14,13 +14,11 @@ fn planned(words: &str, profile: &MachineProfile) -> String {
     let all: Vec<String> = ["mt", "plan"].into_iter().chain(words.split_whitespace()).map(str::to_owned).collect();
     let matches = Cli::command().try_get_matches_from(&all).unwrap();
     let flags = matches.subcommand_matches("plan").unwrap();
-    let shape = flags.get_one::<String>("shape").map(|name| mt_trainer::model::shapes::find(name).unwrap());
-    let layers = Layers::merge(flags, None, shape.is_some()).unwrap();
+    let layers = Layers::merge(flags, None).unwrap();
     let mut resolved = resolve(&layers, Purpose::Plan).unwrap();
     resolved.settings.threads = 16;
     let found = plan(&Question {
         settings: &resolved.settings,
-        shape,
         profile,
         resident_bytes: Some(100 << 20),
         stores: planned_stores(&resolved.settings, None),

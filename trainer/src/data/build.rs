@@ -6,7 +6,12 @@ use super::text::{self, FileSummary, Piece};
 use super::tokenizer::Tokenizer;
 use super::{DataOptions, Progress};
 use crate::error::{Error, Result};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::path::{Path, PathBuf};
+
+/// Random ids that are drawn at a time.
+const RANDOM_BLOCK: u64 = 1 << 16;
 
 /// Where the text comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +24,13 @@ pub enum Source {
         seed: u64,
         /// Bytes of text.
         bytes: u64,
+    },
+    /// Random ids, one document, from which nothing can be learned.
+    Random {
+        /// Seed of the generator.
+        seed: u64,
+        /// Number of ids.
+        ids: u64,
     },
 }
 
@@ -38,6 +50,11 @@ pub fn build(options: &DataOptions, path: &Path, progress: &mut Progress<'_>) ->
             starts.push(0);
             encoder.push(Path::new("built-in sentences"), Piece { text: &text, offset: 0, line: 1 })?;
             Origin::Sentences { seed: *seed, bytes: *bytes }
+        }
+        Source::Random { seed, ids } => {
+            starts.push(0);
+            encoder.push_random(*seed, *ids)?;
+            Origin::Random { seed: *seed, ids: *ids }
         }
         Source::Files(paths) => {
             let eos = encoder.tokenizer.eos().filter(|_| paths.len() > 1);
@@ -101,6 +118,20 @@ impl Encoder<'_> {
         self.cache.push(&ids)
     }
 
+    /// Ids that are all about as frequent.
+    fn push_random(&mut self, seed: u64, ids: u64) -> Result<()> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        // The upper half of a product with a random fraction.
+        let mut next = || (u128::from(random.next_u64()) * u128::from(self.vocab) >> 64) as u32;
+        let mut left = ids;
+        while left > 0 {
+            let block: Vec<u32> = (0..left.min(RANDOM_BLOCK)).map(|_| next()).collect();
+            self.cache.push(&block)?;
+            left -= block.len() as u64;
+        }
+        Ok(())
+    }
+
     fn close(&mut self, eos: Option<u32>) -> Result<()> {
         match eos {
             Some(id) if u64::from(id) >= self.vocab => {
@@ -159,6 +190,7 @@ pub fn compare(options: &DataOptions, cache: &TokenCache) -> Result<()> {
         (Origin::Sentences { seed, bytes }, Source::Sentences { seed: s, bytes: b }) if (seed, bytes) == (s, b) => {
             Ok(())
         }
+        (Origin::Random { seed, ids }, Source::Random { seed: s, ids: n }) if (seed, ids) == (s, n) => Ok(()),
         (made, now) => Err(changed("--data", "files", &format!("{made:?}"), &format!("{now:?}"))),
     }
 }

@@ -60,6 +60,13 @@ pub enum Origin {
         /// Bytes of text.
         bytes: u64,
     },
+    /// Random ids.
+    Random {
+        /// Seed of the generator.
+        seed: u64,
+        /// Number of ids.
+        ids: u64,
+    },
 }
 
 /// What stands in a cache beside the ids.

@@ -30,6 +30,9 @@ use crate::settings::Settings;
 use cache::{Origin, TokenCache};
 use std::path::{Path, PathBuf};
 
+/// Steps that random ids last for before they come again.
+const RANDOM_STEPS: u64 = 64;
+
 /// Name of the token cache in the run folder.
 pub const CACHE_NAME: &str = "tokens.bin";
 
@@ -61,8 +64,10 @@ pub struct DataOptions {
 impl DataOptions {
     /// What the settings of a run say. `rows_per_micro` is resolved by then, so it is given apart.
     pub fn new(settings: &Settings, config: &ModelConfig, rows_per_micro: u64, run: &Path) -> DataOptions {
+        let seed = settings.seed;
         let source = match settings.data.is_empty() {
-            true => Source::Sentences { seed: settings.seed, bytes: crate::default_model::TEXT_BYTES },
+            _ if settings.synthetic => Source::Random { seed, ids: settings.batch * RANDOM_STEPS * settings.seq_len },
+            true => Source::Sentences { seed, bytes: crate::default_model::TEXT_BYTES },
             false => Source::Files(settings.data.clone()),
         };
         DataOptions {
@@ -199,7 +204,7 @@ fn report(options: &DataOptions, cache: &TokenCache, mut warnings: Vec<String>) 
     if rows == 0 {
         let files = match &description.origin {
             Origin::Files(files) => format!(", {} files of which {} empty", files.len(), description.empty_files),
-            Origin::Sentences { .. } => String::new(),
+            Origin::Sentences { .. } | Origin::Random { .. } => String::new(),
         };
         return Err(Error::Input {
             place: "--data".into(),

@@ -273,6 +273,23 @@ fn built_in_sentences() {
 }
 
 #[test]
+fn random_ids_are_a_function_of_the_seed_and_reach_every_row_of_the_embedding() {
+    let place = Place::new();
+    let mut options = place.options(&[]);
+    (options.source, options.model, options.vocab) = (Source::Random { seed: 3, ids: 100_000 }, None, 300);
+    let ids = all_ids(&open(&options).unwrap());
+    assert_eq!(ids.len(), 100_000);
+    let mut counts = [0; 300];
+    ids.iter().for_each(|&id| counts[id as usize] += 1);
+    assert!(counts.iter().all(|count| (200..480).contains(count)), "{counts:?}");
+    assert_eq!(all_ids(&open(&options).unwrap()), ids);
+    options.source = Source::Random { seed: 4, ids: 100_000 };
+    assert!(refusal(&options).contains("Random"));
+    options.run = place.path("run2");
+    assert_ne!(all_ids(&open(&options).unwrap()), ids);
+}
+
+#[test]
 fn rows_without_a_target_are_left_out_and_counted() {
     let place = Place::new();
     // Rows of 4: "abcd", then four documents of one id twice with a row of two documents between them, then "mn".

@@ -7,12 +7,12 @@
 //! What it is not: it takes no leases, and it knows no budget. Updates, applied gradients and commits are the host's:
 //! see [`is_on_gpu`].
 
-use super::{Precision, Tensors};
 use super::accesses::{Accesses, Memory};
 use super::input::Input;
 use super::queue::Queue as Held;
 use super::real::Number;
 use super::workspace::{Lasting, Sizes, Workspace};
+use super::{Precision, Tensors};
 use crate::batch::MicroBatch;
 use crate::model::UnitKind;
 use crate::schedule::{Description, Operation};

@@ -49,7 +49,7 @@ pub(super) fn read_model(settings: &Settings, command: Option<&CommandLine>) -> 
             Tokenizer::load(folder)?;
             folder.file_name().map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
         }
-        None => "default".to_owned(),
+        None => settings.shape.clone().unwrap_or_else(|| "default".to_owned()),
     };
     let manifest = Manifest::new(&config);
     check_length(settings, &config, command)?;
@@ -63,7 +63,10 @@ pub(super) fn read_config(settings: &Settings) -> Result<ModelConfig> {
             require_model(folder)?;
             ModelConfig::read(&folder.join("config.json"))
         }
-        None => ModelConfig::parse(default_model::CONFIG_JSON, Path::new("built-in config.json")),
+        None => match settings.shape.as_deref().and_then(crate::model::shapes::find) {
+            Some(shape) => ModelConfig::parse(&shape.config_json(), Path::new(shape.name)),
+            None => ModelConfig::parse(default_model::CONFIG_JSON, Path::new("built-in config.json")),
+        },
     }
 }
 
@@ -96,7 +99,8 @@ pub(super) fn kept_model(folder: &Path, settings: &Settings) -> Result<Option<Mo
     let config = ModelConfig::parse(&text, &path)?;
     let manifest = Manifest::new(&config);
     let name = settings.model.as_ref().and_then(|folder| folder.file_name());
-    let name = name.map_or("default".to_owned(), |name| name.to_string_lossy().into_owned());
+    let shape = settings.shape.clone().unwrap_or_else(|| "default".to_owned());
+    let name = name.map_or(shape, |name| name.to_string_lossy().into_owned());
     Ok(Some(Model { name, config, manifest }))
 }
 

@@ -12,8 +12,8 @@ use super::observer::RamParts;
 use crate::block::Level;
 use crate::data::{Data, DataOptions, DataReport};
 use crate::error::{Error, Result};
+use crate::model::ModelConfig;
 use crate::model::shapes::NamedShape;
-use crate::model::{Manifest, ModelConfig};
 use crate::profile::probe::Wanted;
 use crate::profile::{MachineProfile, Rates};
 use crate::schedule::Kept;
@@ -32,8 +32,6 @@ const BYTES_PER_TOKEN: u64 = 4;
 pub struct Question<'a> {
     /// Settings of the run.
     pub settings: &'a Settings,
-    /// In place of a model folder: dimensions of a published model.
-    pub shape: Option<&'a NamedShape>,
     /// What the machine can do.
     pub profile: &'a MachineProfile,
     /// Bytes that the process has in use before its pages; None: as many as this process.
@@ -279,13 +277,15 @@ pub fn plan(question: &Question<'_>) -> Result<Report> {
 }
 
 fn model(question: &Question<'_>) -> Result<Model> {
-    let Some(shape) = question.shape else {
-        return inputs::read_model(question.settings, Some(question.command));
-    };
-    let config = ModelConfig::parse(&shape.config_json(), Path::new(shape.name))?;
-    let manifest = Manifest::new(&config);
-    inputs::check_length(question.settings, &config, Some(question.command))?;
-    Ok(Model { name: format!("{} ({})", shape.name, shape.of), config, manifest })
+    let model = inputs::read_model(question.settings, Some(question.command))?;
+    Ok(match shape(question.settings) {
+        Some(shape) => Model { name: format!("{} ({})", shape.name, shape.of), ..model },
+        None => model,
+    })
+}
+
+fn shape(settings: &Settings) -> Option<&'static NamedShape> {
+    settings.shape.as_deref().and_then(crate::model::shapes::find)
 }
 
 /// What is known of the data.
@@ -300,7 +300,7 @@ struct Rows {
 /// files. None without data.
 fn data(question: &Question<'_>, model: &Model) -> Result<Option<Rows>> {
     let settings = question.settings;
-    let is_built_in = settings.model.is_none() && question.shape.is_none();
+    let is_built_in = settings.model.is_none() && settings.shape.is_none();
     // A folder with weights is whole: without a tokenizer its run takes bytes for ids.
     let has_tokenizer = settings.model.as_ref().is_some_and(|folder| {
         ["tokenizer.json", "model.safetensors", "model.safetensors.index.json"]
@@ -346,7 +346,7 @@ impl Paper<'_> {
             layers: config.layers,
             hidden: config.hidden,
             vocab: config.vocab,
-            note: self.question.shape.map_or("", |shape| shape.note).to_owned(),
+            note: shape(self.question.settings).map_or("", |shape| shape.note).to_owned(),
             profile: self.question.profile.describe(),
             batch: settings.batch,
             micro_batch: self.fit.micro_batch,
@@ -561,12 +561,8 @@ impl Report {
 }
 
 /// The shapes that a run with these settings computes on; None where its model does not read.
-pub fn wanted(settings: &Settings, shape: Option<&NamedShape>) -> Option<Wanted> {
-    let config = match shape {
-        Some(shape) => ModelConfig::parse(&shape.config_json(), Path::new(shape.name)).ok()?,
-        None => inputs::read_config(settings).ok()?,
-    };
-    Some(wanted_of(settings, &config))
+pub fn wanted(settings: &Settings) -> Option<Wanted> {
+    Some(wanted_of(settings, &inputs::read_config(settings).ok()?))
 }
 
 /// As [`wanted`], of a run's folder: its stores, threads and shapes; as much of it as reads.

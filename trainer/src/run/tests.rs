@@ -7,6 +7,8 @@ use std::path::Path;
 pub(crate) fn settings() -> Settings {
     Settings {
         model: None,
+        shape: None,
+        synthetic: false,
         data: Vec::new(),
         store: Vec::new(),
         direct_io: Default::default(),
