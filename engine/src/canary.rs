@@ -1,5 +1,5 @@
-//! Planted bugs: each is a mistake that a store like this could make, and the simulation must find every one of them.
-//! They test the tests.
+//! Planted bugs: each is a mistake that a store like this could make, and the simulation, or the tests of devices,
+//! must find every one of them. They test the tests.
 //!
 //! Outside of tests nothing can be planted: `planted` is a constant `false`, and what depends on it is not compiled in.
 
@@ -64,6 +64,24 @@ pub(crate) enum Canary {
     RecallTaken,
     /// A copy that came back unchanged from a writing ticket is found again.
     UnchangedCopy,
+    /// Bytes on a device are free before the user's stream has passed.
+    FenceIgnored,
+    /// The span in RAM of bytes on their way to VRAM is free before they are up.
+    TransitEarly,
+    /// Changed bytes leave VRAM before they are in the staging ring.
+    DrainEarly,
+    /// The span that another interval is relayed from is not kept for it.
+    RelayNotKept,
+    /// A relay does not wait for its source to be given back.
+    RelayEarly,
+    /// Changed bytes go to their home while a commit flushes it.
+    ReturnNotHeld,
+    /// A commit does not wait for the streams of those who changed what it flushes.
+    FlushBeforeFence,
+    /// A commit leaves out what lives in VRAM.
+    VramNotFlushed,
+    /// A failed copy counts as done.
+    FailedCopyIsDone,
 }
 
 /// Whether the bug is planted on this thread.
@@ -74,14 +92,14 @@ pub(crate) const fn planted(_: Canary) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) use nest::{ALL, Nest, planted};
+pub(crate) use nest::{ALL, DEVICES, Nest, planted};
 
 #[cfg(test)]
 mod nest {
     use super::Canary;
     use std::cell::Cell;
 
-    /// Every bug.
+    /// Every bug that the simulation finds.
     pub(crate) const ALL: [Canary; 29] = [
         Canary::NoSyncBeforeSuperblock,
         Canary::NoSyncAfterSuperblock,
@@ -112,6 +130,19 @@ mod nest {
         Canary::CommitBesideTicket,
         Canary::RecallTaken,
         Canary::UnchangedCopy,
+    ];
+
+    /// Bugs on the ways to and from devices, which `core/device_tests` finds.
+    pub(crate) const DEVICES: [Canary; 9] = [
+        Canary::FenceIgnored,
+        Canary::TransitEarly,
+        Canary::DrainEarly,
+        Canary::RelayNotKept,
+        Canary::RelayEarly,
+        Canary::ReturnNotHeld,
+        Canary::FlushBeforeFence,
+        Canary::VramNotFlushed,
+        Canary::FailedCopyIsDone,
     ];
 
     thread_local! {

@@ -11,6 +11,12 @@ pub struct Stats {
     pub disk_write_bytes: u64,
     /// Of the bytes written: placed runs flushed by commits, page tables, notes and superblocks.
     pub commit_bytes: u64,
+    /// Bytes copied to VRAM, of all devices.
+    pub upload_bytes: u64,
+    /// Bytes copied from VRAM, of all devices.
+    pub download_bytes: u64,
+    /// Of these: runs that live in VRAM, flushed by commits.
+    pub commit_download_bytes: u64,
     /// Streamed accesses that were asked for before anything was started for them.
     pub demand_misses: u64,
     /// Fetches that found their bytes in RAM or on their way there, or that replaced all of them.
@@ -31,7 +37,7 @@ pub struct Stats {
     pub link: LinkTimes,
     /// Commits that became durable.
     pub commits: u64,
-    /// Largest number of window bytes in use.
+    /// Largest number of bytes of the arena's window in use.
     pub window_peak_bytes: u64,
 }
 

@@ -2,9 +2,12 @@
 //! operations, runs and intervals, flushes, tickets and copies. It changes nothing and panics where two books differ.
 
 use super::Core;
+use crate::core::copies::Job;
 use crate::core::interval::{Interval, State};
 use crate::core::ticket::{Spot, State as TicketState, Ticket};
 use crate::core::transfer::{Owner, Purpose, Transfer};
+use crate::core::window::Span;
+use crate::id::Mode;
 use crate::io::Io;
 
 impl<I: Io> Core<I> {
@@ -35,27 +38,43 @@ impl<I: Io> Core<I> {
     }
 
     fn audit_intervals(&self) {
-        let mut taken = 0;
-        let mut spans: Vec<(u64, u64)> = Vec::new();
         for (n, interval) in self.live.iter().enumerate() {
             let seq = interval.seq;
             assert_eq!(seq, self.live[0].seq + n as u64, "intervals are numbered without gaps");
-            let outstanding = self.transfers_of(Owner::Interval(seq));
+            let outstanding = self.transfers_of(Owner::Interval(seq)) + self.copies_of(seq);
             assert_eq!(interval.outstanding, outstanding, "interval {seq}: operations counted and in flight");
-            let moves = matches!(interval.state(), State::Fetching | State::Writing);
-            assert_eq!(moves, outstanding > 0, "interval {seq} is {:?}", interval.state());
-            if let Some(span) = interval.span {
-                taken += span.taken;
-                spans.push((span.offset, span.offset + interval.bytes));
-            }
+            let moves =
+                matches!(interval.state(), State::Fetching | State::Uploading | State::Passing | State::Writing);
+            // What drains waits for room first.
+            let may_move = moves || interval.state() == State::Draining;
+            assert!(may_move || outstanding == 0, "interval {seq} is {:?}", interval.state());
+            assert!(!moves || outstanding > 0, "interval {seq} is {:?}", interval.state());
+            assert!(interval.state() != State::Free || interval.kept_for.is_none_or(|_| interval.is_placed()));
         }
-        assert_eq!(taken, self.window.used(), "bytes of the window taken by intervals and counted");
-        spans.sort_unstable();
-        assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0), "two spans of the window overlap");
-        assert!(
-            spans.last().is_none_or(|last| last.1 <= self.commit.arena_offset()),
-            "a span reaches into the records"
-        );
+        self.audit_spans();
+    }
+
+    fn copies_of(&self, seq: u64) -> u32 {
+        let is_its = |job: &Job| match *job {
+            Job::Upload(of) | Job::Fetch(of) | Job::Pass(of) | Job::Return(of) | Job::Drain(of) => of == seq,
+            Job::Flush(_) => false,
+        };
+        self.copies.jobs().filter(is_its).count() as u32
+    }
+
+    /// Spans in use are those of intervals and flushes, and the parts of the arena lie one behind the other.
+    fn audit_spans(&self) {
+        let of_all = |span: fn(&Interval) -> Option<Span>| self.live.iter().filter_map(span).collect::<Vec<Span>>();
+        self.window.audit(of_all(|i| i.span), "the arena's window");
+        let stages = of_all(|i| i.stage).into_iter().chain(self.staging.flush_spans());
+        self.staging.ring.audit(stages.collect(), "staging");
+        for (n, vram) in self.devices.iter().enumerate() {
+            let spans = self.live.iter().filter(|i| i.device == Some(n)).filter_map(|i| i.vram);
+            vram.ring.audit(spans.collect(), "a device's window");
+        }
+        let parts = self.placed_bytes + self.window.capacity() + self.staging.ring.capacity();
+        assert_eq!(parts, self.tickets.frames.start(), "the arena's parts");
+        assert!(parts <= self.commit.arena_offset(), "they reach into the records");
     }
 
     fn audit_runs(&self) {
@@ -64,26 +83,29 @@ impl<I: Io> Core<I> {
             let live: Vec<u64> = state.live.iter().map(|(seq, _)| *seq).collect();
             let expected = self.live.iter().filter(|i| i.run == id && i.state() != State::Free).map(|i| i.seq);
             assert_eq!(live, expected.collect::<Vec<_>>(), "{}: live intervals", state.run);
-            let busy = |i: &&Interval| i.run == id && matches!(i.state(), State::Fetching | State::Ready);
+            let busy = |i: &&Interval| i.run == id && i.state().is_started();
             let writers = self.live.iter().filter(busy).filter(|i| i.mode.writes()).count();
-            let all = self.live.iter().filter(busy).count();
-            assert!(writers == 0 || all == 1, "{}: a writer beside {} others", state.run, all - 1);
+            // A relay may be beside the lease that it takes its bytes from.
+            let is_reader_in_vram = |i: &&Interval| i.device.is_some() && i.mode == Mode::Read;
+            let others = self.live.iter().filter(busy).filter(|i| !is_reader_in_vram(i)).count();
+            assert!(writers == 0 || others <= 1, "{}: a writer beside {} others", state.run, others - 1);
             let Some(home) = state.home else { continue };
             let flushes = self.transfers_that(|t| match t.purpose {
                 Purpose::Digest { owner } | Purpose::Store { owner } => owner == Owner::Flush(id),
                 _ => false,
             });
-            let expected = if self.commit.is_to_flush(id) { 1 } else { flushes };
+            let copies = self.copies.jobs().filter(|job| *job == Job::Flush(id)).count() as u32;
+            let expected = if self.commit.is_to_flush(id) { 1 } else { flushes + copies };
             assert_eq!(home.flushing, expected, "{}: flushes counted and in flight", state.run);
-            assert!(home.flushing == 0 || writers == 0, "{}: a writer while the run is flushed", state.run);
+            let in_place = self.live.iter().filter(busy).filter(|i| i.mode.writes() && i.is_placed()).count();
+            assert!(home.flushing == 0 || in_place == 0, "{}: a writer while the run is flushed", state.run);
             assert!(home.loaded || !home.dirty, "{}: changed without being loaded", state.run);
         }
     }
 
     fn audit_tickets(&self) {
         let has_pages = |t: &Ticket| !matches!(t.state(), TicketState::Waiting | TicketState::Recalling);
-        let is_active =
-            |i: &&Interval| matches!(i.state(), State::Fetching | State::Ready | State::Held | State::Writing);
+        let is_active = |i: &&Interval| i.state().is_active();
         for (id, ticket) in self.tickets.iter() {
             let (run, writes) = (ticket.run, ticket.mode.writes());
             assert_eq!(ticket.outstanding, self.transfers_of(Owner::Ticket(id)), "{ticket:?}: operations");
@@ -97,7 +119,8 @@ impl<I: Io> Core<I> {
                 assert!(!clash, "{ticket:?} beside {other:?}");
             }
             for interval in self.live.iter().filter(is_active) {
-                let clash = self.runs.get(interval.run).run.overlaps(&run) && (writes || interval.mode.writes());
+                let changes = interval.mode.writes() && interval.state() != State::Kept;
+                let clash = self.runs.get(interval.run).run.overlaps(&run) && (writes || changes);
                 assert!(!clash, "{ticket:?} beside interval {} in {:?}", interval.seq, interval.state());
             }
         }

@@ -7,14 +7,13 @@
 use super::{Core, Event};
 use crate::canary::{Canary, planted};
 use crate::config::Kind;
-use crate::core::interval::State as IntervalState;
-use crate::core::runs::RunId;
+use crate::core::runs::{Home, RunId, RunState};
 use crate::core::transfer::{Piece, Purpose};
 use crate::error::Error;
 use crate::format::checksum::page_checksum;
 use crate::format::superblock::{Ledger, State};
 use crate::format::{BLOCK, Layout, NOTE_BYTES_MAX, Superblock, block_round_up};
-use crate::id::{CommitId, RegionId, Run};
+use crate::id::{CommitId, RegionId, Run, Tier};
 use crate::io::{FrameMut, Io};
 use std::collections::VecDeque;
 
@@ -49,8 +48,6 @@ pub(crate) struct Commit {
     phase: Phase,
     outstanding: u32,
     note: Vec<u8>,
-    /// Intervals whose write-back belongs to this commit are older than this.
-    before: u64,
     to_flush: VecDeque<RunId>,
     flushing: Vec<RunId>,
     /// What the volumes had moved when the store was opened.
@@ -67,7 +64,6 @@ impl Commit {
             phase: Phase::Idle,
             outstanding: 0,
             note: Vec::new(),
-            before: 0,
             to_flush: VecDeque::new(),
             flushing: Vec::new(),
         }
@@ -115,15 +111,22 @@ impl<I: Io> Core<I> {
         self.sweeps.pass_marks(true);
         self.commit.note = note;
         self.commit.phase = Phase::Draining;
-        self.commit.before = self.sweeps.cursor();
-        let dirty = |id: &RunId| {
-            let state = self.runs.get(*id);
-            self.layout.kind(state.run.region) != Kind::Scratch && state.home.is_some_and(|home| home.dirty)
+        self.live.iter_mut().for_each(|interval| interval.is_covered = interval.released);
+        let is_to_flush = |core: &Self, id: RunId| {
+            let state = core.runs.get(id);
+            // What is still on its way to its home counts.
+            let is_dirty = |home: Home| {
+                let skipped = home.tier != Tier::Host && planted(Canary::VramNotFlushed);
+                (home.dirty || core.is_changing(state)) && !skipped
+            };
+            core.layout.kind(state.run.region) != Kind::Scratch && state.home.is_some_and(is_dirty)
         };
-        self.commit.to_flush.extend(self.runs.ids().filter(dirty));
-        for id in &self.commit.to_flush {
-            // From now on writers wait, also while the run is still queued.
-            self.runs.get_mut(*id).home.as_mut().expect("only placed runs are flushed").flushing = 1;
+        for id in self.runs.ids() {
+            if is_to_flush(self, id) {
+                self.commit.to_flush.push_back(id);
+                // From now on who changes it in place waits, also while the run is still queued.
+                self.runs.home_mut(id).flushing = 1;
+            }
         }
     }
 
@@ -141,13 +144,12 @@ impl<I: Io> Core<I> {
         if self.commit.is_running() {
             return misuse("a commit is being made; one at a time");
         }
-        let started = |i: &super::Interval| matches!(i.state(), IntervalState::Fetching | IntervalState::Ready);
         // A lease that is ready is taken without asking, so where the commit reads the very bytes of a lease (placed
         // runs), or writes to the same extent (frozen ones), one that may be held counts.
         let held = |i: &super::Interval| {
             let shared = (i.kind == Kind::Frozen || i.is_placed()) && !planted(Canary::StrayCommit);
             let writes = !i.released && i.mode.writes() && i.kind != Kind::Scratch;
-            writes && (i.seq < self.sweeps.cursor() || (shared && started(i)))
+            writes && (i.seq < self.sweeps.cursor() || (shared && i.state().is_started()))
         };
         if self.live.iter().any(held) {
             return misuse("a commit was asked for away from a mark, or while a writing lease is held");
@@ -156,6 +158,12 @@ impl<I: Io> Core<I> {
             return misuse("a commit was asked for while a writing ticket is held");
         }
         Ok(())
+    }
+
+    /// Whether changed bytes of a run, which belong to this commit, have not come to its home.
+    fn is_changing(&self, state: &RunState) -> bool {
+        let live = state.live.iter().filter_map(|(seq, _)| self.find(*seq));
+        live.filter(|interval| interval.is_covered).any(|interval| interval.changed)
     }
 
     /// Goes on to the next phase when the present one is done.
@@ -185,21 +193,26 @@ impl<I: Io> Core<I> {
         let runs = &self.runs;
         let is_flushing = |id: &RunId| runs.get(*id).home.is_some_and(|home| home.flushing > 0);
         self.commit.flushing.retain(is_flushing);
+        let mut at = 0;
         while (self.commit.flushing.is_empty() || self.transfers.len() < OPERATIONS_MAX)
-            && let Some(id) = self.commit.to_flush.pop_front()
+            && let Some(&id) = self.commit.to_flush.get(at)
         {
-            self.flush(id);
+            if self.is_changing(self.runs.get(id)) && !planted(Canary::FlushBeforeFence) {
+                // His stream, or the copy to the home, has not come to its end.
+                at += 1;
+                continue;
+            }
+            if !self.flush(id) {
+                break;
+            }
+            self.commit.to_flush.remove(at);
             self.commit.flushing.push(id);
         }
-        let before = self.commit.before;
-        let writing = self
-            .live
-            .iter()
-            .take_while(|i| i.seq < before)
-            .any(|i| i.state() == IntervalState::Writing && i.kind != Kind::Scratch);
+        let is_on_its_way = |i: &super::Interval| i.is_covered && i.state().is_leaving() && i.mode.writes();
+        let writing = self.live.iter().any(|i| is_on_its_way(i) && i.kind != Kind::Scratch);
         // Tickets given back since the commit began are held, so those that are being written belong to it.
         let writing = writing || self.tickets.is_writing();
-        if self.commit.flushing.is_empty() && !writing {
+        if self.commit.to_flush.is_empty() && self.commit.flushing.is_empty() && !writing {
             self.commit_write_table();
         }
     }

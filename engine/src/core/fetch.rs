@@ -1,5 +1,5 @@
 //! Disk to RAM: pages of an interval or a ticket are read and checked against their checksums. Intervals are published
-//! here, tickets in `tickets`.
+//! here, tickets in `tickets`; what is on its way to VRAM goes on in `upload`.
 
 use super::{Core, Event};
 use crate::canary::{Canary, planted};
@@ -13,17 +13,23 @@ use crate::io::{FrameMut, Io, OpId};
 impl<I: Io> Core<I> {
     /// Starts what an interval needs before it is ready; nothing, if it needs nothing.
     pub(crate) fn fetch(&mut self, seq: u64) {
-        let interval = self.interval_mut(seq);
-        let (id, mode, offset) = (interval.run, interval.mode, interval.offset);
+        let interval = self.interval(seq);
+        if interval.device.is_some() {
+            return self.fetch_on_device(seq);
+        }
+        let (id, offset, placed) = (interval.run, interval.offset, interval.is_placed());
         let state = self.runs.get(id);
         let run = state.run;
         let loaded = state.home.is_some_and(|home| home.loaded);
-        if !mode.reads() || loaded {
+        if !interval.reads() || (loaded && placed) {
             return self.ready(seq);
         }
+        if loaded {
+            return self.copy_down(seq);
+        }
         self.interval_mut(seq).become_state(State::Fetching);
-        if let Some(home) = self.runs.get_mut(id).home.as_mut() {
-            home.loading = true;
+        if placed {
+            self.runs.home_mut(id).loading = true;
         }
         match self.load(run, offset, Owner::Interval(seq)) {
             Ok(0) => self.ready(seq),
@@ -47,9 +53,7 @@ impl<I: Io> Core<I> {
             }
         }
         if let Some(page) = undefined {
-            let region = &self.regions[run.region.0 as usize].name;
-            let what = format!("page {page} of scratch region {region} was not written since the store was opened");
-            return Err(Error::Misuse { what });
+            return Err(self.undefined(run, page));
         }
         let (layout, pages, transfers) = (&self.layout, &self.pages, &mut self.transfers);
         let side = |page| match pages.content(layout, run.region, page) {
@@ -62,6 +66,14 @@ impl<I: Io> Core<I> {
             started += 1;
         });
         Ok(started)
+    }
+
+    /// The refusal of a scratch page that holds nothing.
+    pub(crate) fn undefined(&self, run: Run, page: u32) -> Error {
+        let region = &self.regions[run.region.0 as usize].name;
+        Error::Misuse {
+            what: format!("page {page} of scratch region {region} was not written since the store was opened"),
+        }
     }
 
     /// A piece's checksums are computed: compares them.
@@ -92,7 +104,11 @@ impl<I: Io> Core<I> {
     }
 
     pub(crate) fn fetch_failed_now(&mut self, seq: u64, error: Error) {
-        self.interval_mut(seq).error = Some(error);
+        let interval = self.interval_mut(seq);
+        interval.error = Some(error);
+        if interval.state() == State::Fetching && interval.device.is_some() {
+            return self.landed(seq);
+        }
         self.ready(seq);
     }
 
@@ -106,17 +122,19 @@ impl<I: Io> Core<I> {
         interval.error = interval.error.take().or(error);
         interval.outstanding -= 1;
         if interval.outstanding == 0 {
-            self.ready(seq);
+            if interval.device.is_some() { self.landed(seq) } else { self.ready(seq) }
         }
     }
 
     /// Publishes an interval, or its failure, or frees it if nobody waits for it.
-    fn ready(&mut self, seq: u64) {
-        let interval = self.interval_mut(seq);
+    pub(crate) fn ready(&mut self, seq: u64) {
+        let interval = self.interval(seq);
         let (id, mode, released) = (interval.run, interval.mode, interval.released);
         let (offset, bytes) = (interval.offset, interval.bytes);
-        let error = interval.error.take();
-        if let Some(home) = self.runs.get_mut(id).home.as_mut() {
+        // A copy: what is relayed from it fails with the same.
+        let error = interval.error.clone();
+        if interval.is_placed() {
+            let home = self.runs.home_mut(id);
             // What is only to be written holds nothing yet: it counts as loaded when it comes back changed.
             home.loaded |= error.is_none() && (mode.reads() || planted(Canary::LoadedUnread));
             home.loading = false;

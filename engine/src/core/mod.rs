@@ -7,36 +7,46 @@
 //! What it is not: it decides nothing about what to keep or when to fetch. The plan did.
 //!
 //! Invariants beside those of the parts:
-//! - intervals are reserved and freed in schedule order (`live` is contiguous in sequence numbers);
-//! - bytes of the arena are in at most one writing use: a fetch, a writing lease; never beside a reading one;
+//! - intervals become known in schedule order (`live` is contiguous in sequence numbers), and each ring gives its spans
+//!   in that order; no ring waits for another;
+//! - bytes of the arena, and of a device's allocation, are in at most one writing use: a fetch, a copy, a writing lease;
+//!   never beside a reading one;
 //! - nothing is written to a checkpointed extent between the start and the end of a commit, except what it commits;
-//! - after the first failed write or sync nothing is submitted any more;
+//! - after the first failed write, sync or copy nothing is submitted any more;
 //! - in steady state nothing is allocated per page, transfer or access (`engine/tests/allocations.rs` counts).
 
 mod audit;
 mod commit;
+mod copies;
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod device_tests;
+mod download;
 mod fetch;
 mod frames;
 mod interval;
 mod pages;
 mod pool;
 mod recall;
+mod relay;
+mod ring;
 mod runs;
+mod staging;
 mod sweeps;
 mod ticket;
 #[cfg(test)]
 mod ticket_tests;
 mod tickets;
 mod transfer;
+mod upload;
 mod window;
 mod writeback;
 
 use crate::arena::Arena;
 use crate::canary::{Canary, planted};
 use crate::config::RegionSpec;
-use crate::device::{Device, Fence, Opened};
+use crate::device::{Device, DeviceCompletion, Fence, Opened};
 use crate::error::Error;
 use crate::format::superblock::Ledger;
 use crate::format::{Entry, Layout};
@@ -45,11 +55,14 @@ use crate::io::{Completion, Io, Op, OpId};
 use crate::plan::{Plan, Residency};
 use crate::stats::Stats;
 use commit::Commit;
+use copies::{Copies, Vram};
 use interval::{Interval, State};
 use pages::Pages;
 use pool::Pool;
+use ring::Ring;
 use runs::Runs;
 use rustix::io::Errno;
+use staging::Staging;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -58,7 +71,6 @@ use std::time::Duration;
 use sweeps::Sweeps;
 use tickets::Tickets;
 use transfer::Transfers;
-use window::Window;
 
 pub(crate) use commit::meta_bytes;
 pub(crate) use transfer::{InFlight, Move, Owner, Purpose};
@@ -166,8 +178,16 @@ pub(crate) struct Core<I> {
     transfer_bytes: u32,
     pages: Pages,
     runs: Runs,
-    window: Window,
-    /// Intervals from the oldest that is not free to the newest reserved.
+    /// The arena's window, behind the placed runs.
+    window: Ring,
+    /// Behind the window.
+    staging: Staging,
+    /// Bytes at the start of the arena that hold placed runs.
+    placed_bytes: u64,
+    devices: Vec<Vram>,
+    copies: Copies,
+    device_completions: Vec<DeviceCompletion>,
+    /// Intervals from the oldest that is not free to the newest known.
     live: VecDeque<Interval>,
     sweeps: Sweeps,
     commit: Commit,
@@ -197,7 +217,12 @@ impl<I: Io> Core<I> {
             pages: Pages::new(&parts.layout, &parts.table),
             commit: Commit::new(parts.superblock, records),
             tickets: Tickets::new(Pool::new(planned, parts.unplanned_bytes)),
-            window: Window::new(0, planned),
+            window: Ring::new(0, planned),
+            staging: Staging::new(planned, 0),
+            placed_bytes: 0,
+            devices: parts.devices.into_iter().map(Vram::from).collect(),
+            copies: Copies::default(),
+            device_completions: Vec::new(),
             io: parts.io,
             arena: parts.arena,
             layout: parts.layout,
@@ -221,11 +246,11 @@ impl<I: Io> Core<I> {
     /// Takes a command in.
     pub(crate) fn command(&mut self, command: Command) {
         match command {
-            Command::Place { residency } => self.place(&residency.placed, residency.placed_bytes),
+            Command::Place { residency } => self.place(&residency),
             Command::Begin { plan, next } => self.begin(plan, next),
             Command::Reached { seq } => self.reached(seq),
             Command::Release { seq, changed } => self.release(seq, changed),
-            Command::ReleaseBehind { .. } => unreachable!("no access on a device is published"),
+            Command::ReleaseBehind { seq, changed, fence } => self.release_behind(seq, changed, fence),
             Command::Failed { first } => self.poisoned(first),
             Command::Commit { note } => self.commit_start(note),
             Command::End => self.sweeps.end(),
@@ -261,12 +286,13 @@ impl<I: Io> Core<I> {
 
     /// Whether nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        self.transfers.len() == 0
+        self.transfers.len() == 0 && self.copies.len() == 0
     }
 
     /// Counters so far.
     pub(crate) fn stats(&self) -> Stats {
-        Stats { window_peak_bytes: self.window.used_max(), ..self.stats }
+        let window_peak_bytes = self.stats.window_peak_bytes.max(self.window.used_max());
+        Stats { window_peak_bytes, ..self.stats }
     }
 
     /// Bytes that volumes are moving.
@@ -310,12 +336,14 @@ impl<I: Io> Core<I> {
             self.complete(completion);
         }
         self.completions = completions;
+        self.poll_devices();
     }
 
     fn advance(&mut self) {
         self.free_front();
         self.begin_deferred();
         self.reserve();
+        self.advance_staging();
         // Who waits for an access of a sweep comes first, tickets before what is only fetched ahead.
         self.start_reserved(self.sweeps.cursor());
         self.start_tickets();
@@ -324,6 +352,7 @@ impl<I: Io> Core<I> {
     }
 
     fn submit(&mut self) {
+        self.submit_copies();
         for queue in 0..2 {
             while let Some(&id) = self.transfers.queues_mut()[queue].front() {
                 if self.poison.is_some() {
@@ -484,31 +513,43 @@ impl<I: Io> Core<I> {
         &mut self.live[(seq - front) as usize]
     }
 
-    /// Frees the oldest intervals.
+    /// An interval that is not forgotten.
+    fn interval(&self, seq: u64) -> &Interval {
+        self.find(seq).expect("an interval that is known and not forgotten")
+    }
+
+    /// An interval, unless it is forgotten or not known yet.
+    fn find(&self, seq: u64) -> Option<&Interval> {
+        let front = self.live.front()?.seq;
+        self.live.get(usize::try_from(seq.checked_sub(front)?).ok()?)
+    }
+
+    /// Forgets the oldest intervals.
     fn free_front(&mut self) {
-        while let Some(front) = self.live.front()
-            && front.state() == State::Free
-        {
-            if let Some(span) = front.span {
-                self.window.give_back(span);
-            }
+        while self.live.front().is_some_and(|front| front.state() == State::Free) {
             self.live.pop_front();
-        }
-        if planted(Canary::EarlySpan)
-            && let Some(front) = self.live.front_mut()
-            && front.state() == State::Writing
-            && let Some(span) = front.span.take()
-        {
-            self.window.give_back(span);
         }
     }
 
-    /// Marks an interval free: its run is no longer in use by it.
+    /// Marks an interval free, with its spans: its run is no longer in use by it. One that another is relayed from stays
+    /// for that.
     fn free(&mut self, seq: u64) {
         let interval = self.interval_mut(seq);
+        if interval.is_kept() && interval.state() != State::Reserved && !planted(Canary::RelayNotKept) {
+            return interval.become_state(State::Kept);
+        }
         interval.become_state(State::Free);
-        let run = interval.run;
+        let (run, device, relay) = (interval.run, interval.device, interval.relay.take());
+        let (span, vram, stage) = (interval.span.take(), interval.vram.take(), interval.stage.take());
+        span.into_iter().for_each(|span| self.window.free(span));
+        stage.into_iter().for_each(|stage| self.staging.ring.free(stage));
+        if let (Some(device), Some(vram)) = (device, vram) {
+            self.devices[device].ring.free(vram);
+        }
         self.runs.get_mut(run).live.retain(|(other, _)| *other != seq);
+        if let Some(relay) = relay {
+            self.let_go(relay.source);
+        }
     }
 }
 

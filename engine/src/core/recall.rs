@@ -5,7 +5,10 @@
 //! until the sweep comes to it, which may be never while the same user waits for the ticket: so it is *recalled*. Once
 //! it is published the reactor is asked to take it back, which fails if the user was faster; one that is still being
 //! read is recalled in the same step in which it is published, before any user sees it. A recalled interval is reserved
-//! again, keeps its place, and starts anew after the ticket.
+//! again, keeps its place, and starts anew after the ticket; one on a device reads the disk through the staging ring then.
+//!
+//! What cannot be recalled is an interval that a user's relay still needs: a ticket that writes such pages waits for the
+//! relay, so who walks a sweep must not wait for one between the two accesses.
 //!
 //! Invariant: intervals are recalled only for a ticket that nothing else keeps waiting, and that ticket keeps others
 //! off its pages until it starts or a recall fails. So each recall makes progress, and none is repeated for nothing.
@@ -63,14 +66,15 @@ impl<I: Io> Core<I> {
 
     /// Whether an interval keeps such a use of these pages from starting.
     fn excludes(&self, interval: &Interval, run: Run, writes: bool) -> bool {
-        let active = matches!(interval.state(), State::Fetching | State::Ready | State::Held | State::Writing);
-        active && (writes || interval.mode.writes()) && self.runs.get(interval.run).run.overlaps(&run)
+        // One that is kept for another is only read any more.
+        let changes = interval.mode.writes() && interval.state() != State::Kept;
+        interval.state().is_active() && (writes || changes) && self.runs.get(interval.run).run.overlaps(&run)
     }
 
     /// Whether no user has the interval's lease, waits for it, or is done with it, as far as is known here.
     fn is_untaken(&self, interval: &Interval) -> bool {
         let ahead = interval.seq >= self.sweeps.cursor() && !interval.released;
-        ahead && interval.recall != Recall::Taken && matches!(interval.state(), State::Fetching | State::Ready)
+        ahead && interval.recall != Recall::Taken && interval.state().is_started()
     }
 
     /// Takes back what is in the way of a ticket. What is still being read follows when it is there.
@@ -82,6 +86,13 @@ impl<I: Io> Core<I> {
         let (run, writes) = (ticket.run, ticket.mode.writes());
         for index in 0..self.live.len() {
             let interval = &self.live[index];
+            if interval.state() == State::Landed && self.excludes(interval, run, writes) {
+                // Its span in VRAM may be long in coming. No user can have seen it.
+                let seq = interval.seq;
+                self.live[index].become_state(State::Reserved);
+                self.sweeps.wait_again(seq);
+                continue;
+            }
             let asks = interval.state() == State::Ready && interval.recall == Recall::No;
             if asks && self.excludes(interval, run, writes) {
                 self.live[index].recall = Recall::Asked;

@@ -1,30 +1,31 @@
-//! The runs that sweeps use: where a placed run lives, what is live on it, whether its bytes in RAM are newer than
+//! The runs that sweeps use: where a placed run lives, what is live on it, whether its bytes there are newer than
 //! disk.
 //!
 //! Invariant: two known runs are disjoint. A sweep that cuts the same pages otherwise must wait until nothing streamed
 //! is live; then the old cuts are forgotten. Placed runs are never cut otherwise.
 
 use crate::error::Error;
-use crate::id::Run;
-use crate::plan::Placed;
+use crate::id::{Run, Tier};
+use crate::plan::{DeviceResidency, Home as Lives, Placed, Residency};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Index of a known run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct RunId(pub(crate) u32);
 
-/// A placed run's part in RAM.
+/// A placed run's part in RAM, or in the VRAM of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Home {
-    /// Byte offset in the arena.
+    pub(crate) tier: Tier,
+    /// Byte offset in the arena, or in the device's allocation.
     pub(crate) offset: u64,
-    /// The bytes are in RAM.
+    /// The bytes are there.
     pub(crate) loaded: bool,
     /// They are being read; nobody else may read them from disk meanwhile.
     pub(crate) loading: bool,
     /// They are newer than those on disk.
     pub(crate) dirty: bool,
-    /// Operations of a running commit that read them; writers wait.
+    /// Operations of a running commit that read them; whoever changes them in place waits.
     pub(crate) flushing: u32,
 }
 
@@ -39,9 +40,10 @@ pub(crate) struct RunState {
 
 impl RunState {
     /// Whether an interval may touch the bytes: a reader when no earlier writer is live, a writer when it is the
-    /// oldest.
-    pub(crate) fn may_start(&self, seq: u64, writes: bool) -> bool {
-        self.live.iter().take_while(|(other, _)| *other < seq).all(|(_, other_writes)| !writes && !other_writes)
+    /// oldest. It does not wait for the one that it is relayed from, if that has its bytes.
+    pub(crate) fn may_start(&self, seq: u64, writes: bool, source: Option<u64>) -> bool {
+        let earlier = self.live.iter().take_while(|(other, _)| *other < seq);
+        earlier.filter(|(other, _)| Some(*other) != source).all(|(_, other_writes)| !writes && !other_writes)
     }
 }
 
@@ -66,6 +68,20 @@ impl Runs {
         &self.states[id.0 as usize]
     }
 
+    /// The home of a placed run, which stays placed.
+    pub(crate) fn home_mut(&mut self, id: RunId) -> &mut Home {
+        self.get_mut(id).home.as_mut().expect("placed runs stay placed")
+    }
+
+    /// Where a run lives, in a plan's words.
+    pub(crate) fn lives(&self, id: RunId) -> Lives {
+        match self.get(id).home {
+            Some(Home { tier: Tier::Device(device), offset, .. }) => Lives::Device { device, offset },
+            Some(Home { offset, .. }) => Lives::Host { offset },
+            None => Lives::Disk,
+        }
+    }
+
     pub(crate) fn get_mut(&mut self, id: RunId) -> &mut RunState {
         &mut self.states[id.0 as usize]
     }
@@ -84,9 +100,9 @@ impl Runs {
         let after = self.index.range(run..).next();
         for (other, id) in before.into_iter().chain(after) {
             if other.overlaps(&run) {
-                let what = format!("{run} overlaps {other}, which is placed in RAM, without being equal to it");
+                let what = || format!("{run} overlaps {other}, which is placed, without being equal to it");
                 return Err(match self.get(*id).home {
-                    Some(_) => Conflict::Placed(Error::Misuse { what }),
+                    Some(_) => Conflict::Placed(Error::Misuse { what: what() }),
                     None => Conflict::Streamed,
                 });
             }
@@ -114,9 +130,14 @@ impl Runs {
     }
 
     /// Makes exactly these runs placed. Nothing may be live or placed yet, unless it is the same placement.
-    pub(crate) fn place(&mut self, placed: &[Placed]) -> Result<(), Error> {
-        let same = |p: &Placed| {
-            self.index.get(&p.run).and_then(|id| self.get(*id).home).is_some_and(|home| home.offset == p.offset)
+    pub(crate) fn place(&mut self, residency: &Residency) -> Result<(), Error> {
+        let of_devices =
+            |d: &DeviceResidency| d.placed.iter().map(|p| (*p, Tier::Device(d.device))).collect::<Vec<_>>();
+        let in_ram = residency.placed.iter().map(|p| (*p, Tier::Host));
+        let placed: Vec<(Placed, Tier)> = in_ram.chain(residency.devices.iter().flat_map(of_devices)).collect();
+        let same = |(p, tier): &(Placed, Tier)| {
+            let home = self.index.get(&p.run).and_then(|id| self.get(*id).home);
+            home.is_some_and(|home| home.offset == p.offset && home.tier == *tier)
         };
         let count = self.states.iter().filter(|s| s.home.is_some()).count();
         if count == placed.len() && placed.iter().all(same) {
@@ -126,14 +147,14 @@ impl Runs {
             return Err(Error::Misuse { what: "runs are placed once per open; another placement was given".into() });
         }
         self.forget_streamed();
-        for p in placed {
+        for (p, tier) in placed {
             let id = match self.know(p.run) {
                 Ok(id) => id,
                 Err(Conflict::Placed(error)) => return Err(error),
                 Err(Conflict::Streamed) => unreachable!("streamed runs were just forgotten"),
             };
             self.get_mut(id).home =
-                Some(Home { offset: p.offset, loaded: false, loading: false, dirty: false, flushing: 0 });
+                Some(Home { tier, offset: p.offset, loaded: false, loading: false, dirty: false, flushing: 0 });
         }
         Ok(())
     }
@@ -152,6 +173,10 @@ mod tests {
         Placed { run: run(first, count), offset, bytes: u64::from(count) * 4096 }
     }
 
+    fn residency(placed: &[Placed]) -> Residency {
+        Residency { placed: placed.to_vec(), ..Residency::default() }
+    }
+
     #[test]
     fn known_runs_are_disjoint() {
         let mut runs = Runs::default();
@@ -168,7 +193,7 @@ mod tests {
     #[test]
     fn another_cut_waits_for_what_streams_and_never_cuts_what_is_placed() {
         let mut runs = Runs::default();
-        runs.place(&[placed(0, 2, 0), placed(6, 2, 8192)]).expect("nothing is placed yet");
+        runs.place(&residency(&[placed(0, 2, 0), placed(6, 2, 8192)])).expect("nothing is placed yet");
         let id = runs.know(run(6, 2)).expect("placed");
         runs.know(run(2, 4)).expect("disjoint");
         assert!(matches!(runs.know(run(1, 2)), Err(Conflict::Placed(_))));
@@ -184,16 +209,18 @@ mod tests {
     fn runs_are_placed_once() {
         let mut runs = Runs::default();
         let (a, b) = (placed(0, 2, 0), placed(2, 2, 8192));
-        runs.place(&[a, b]).expect("nothing is placed yet");
-        runs.place(&[b, a]).expect("the same placement");
-        assert!(runs.place(&[a]).is_err() && runs.place(&[a, placed(2, 2, 4096)]).is_err());
+        runs.place(&residency(&[a, b])).expect("nothing is placed yet");
+        runs.place(&residency(&[b, a])).expect("the same placement");
+        assert!(runs.place(&residency(&[a])).is_err());
+        assert!(runs.place(&residency(&[a, placed(2, 2, 4096)])).is_err());
     }
 
     #[test]
     fn readers_wait_for_earlier_writers_and_writers_for_everybody() {
         let live = VecDeque::from([(3, false), (5, false), (7, true), (9, false)]);
         let state = RunState { run: run(0, 1), home: None, live };
-        let may = |seq| [false, true].map(|writes| state.may_start(seq, writes));
+        let may = |seq| [false, true].map(|writes| state.may_start(seq, writes, None));
         assert_eq!([3, 5, 7, 9].map(may), [[true, true], [true, false], [true, false], [false, false]]);
+        assert!(state.may_start(9, false, Some(7)) && !state.may_start(9, true, Some(7)));
     }
 }

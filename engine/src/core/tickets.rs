@@ -18,10 +18,10 @@ use super::ticket::{Spot, State, Ticket};
 use super::{Core, Event};
 use crate::canary::{Canary, planted};
 use crate::config::Kind;
-use crate::core::runs::{Home, RunId};
+use crate::core::runs::{Home, RunId, RunState};
 use crate::core::transfer::Owner;
 use crate::error::Error;
-use crate::id::{Mode, Run};
+use crate::id::{Mode, Run, Tier};
 use crate::io::Io;
 use std::collections::BTreeMap;
 
@@ -208,7 +208,11 @@ impl<I: Io> Core<I> {
 
     fn ticket_home(&self, run: Run) -> Result<Option<RunId>, Error> {
         if let Some(id) = self.runs.placed_over(run) {
-            let placed = self.runs.get(id).run;
+            let RunState { run: placed, home, .. } = self.runs.get(id);
+            if home.is_some_and(|home| home.tier != Tier::Host) {
+                let what = format!("{run} is placed in VRAM, where only accesses of sweeps reach it");
+                return Err(Error::Misuse { what });
+            }
             if placed.contains(&run) {
                 return Ok(Some(id));
             }

@@ -1,4 +1,4 @@
-//! RAM to disk: released intervals with changed bytes, placed runs at a commit, and what `tickets` has to write.
+//! RAM to disk, and where changed bytes go at all: released intervals, placed runs at a commit, and what `tickets` has to write.
 
 use super::Core;
 use crate::canary::{Canary, planted};
@@ -6,8 +6,9 @@ use crate::config::Kind;
 use crate::core::interval::State;
 use crate::core::runs::RunId;
 use crate::core::transfer::{Owner, Purpose, pieces};
-use crate::id::Run;
+use crate::id::{Run, Tier};
 use crate::io::{Io, OpId};
+use crate::plan::Home;
 
 impl<I: Io> Core<I> {
     /// The user is done with an access.
@@ -20,37 +21,59 @@ impl<I: Io> Core<I> {
         let interval = self.interval_mut(seq);
         assert!(!interval.released, "interval {seq} released twice");
         interval.released = true;
-        let (id, mode) = (interval.run, interval.mode);
         match interval.state() {
-            State::Ready if changed => {
-                assert!(mode.writes(), "interval {seq} was only read and comes back changed");
-                self.tickets.frames.written(self.runs.get(id).run, None);
-                match self.runs.get_mut(id).home.as_mut() {
-                    Some(home) => {
-                        (home.loaded, home.dirty) = (true, true);
-                        self.free(seq);
-                    }
-                    None if planted(Canary::NoWriteBack) => self.free(seq),
-                    None => self.write_back(seq),
-                }
+            State::Ready => {
+                interval.changed = changed;
+                self.over(seq);
             }
-            State::Fetching => {}
+            // It ends by itself.
+            State::Queued | State::Fetching | State::Uploading => {}
+            // Passed over, but another needs the bytes.
+            State::Reserved if interval.is_kept() => {}
             _ => self.free(seq),
         }
     }
 
-    fn reached_by_release(&mut self, seq: u64) {
+    /// The user of an interval, and his stream if it is on a device, is done with it.
+    pub(crate) fn over(&mut self, seq: u64) {
+        let interval = self.interval(seq);
+        let (id, mode) = (interval.run, interval.mode);
+        if !interval.changed {
+            if interval.is_kept() && !mode.reads() {
+                // Nothing was written, and nothing read: the bytes for the other are still to come.
+                self.interval_mut(seq).become_state(State::Reserved);
+                return self.sweeps.wait_again(seq);
+            }
+            return self.free(seq);
+        }
+        assert!(mode.writes(), "interval {seq} was only read and comes back changed");
+        let is_placed = interval.is_placed();
+        self.tickets.frames.written(self.runs.get(id).run, None);
+        if is_placed {
+            let home = self.runs.home_mut(id);
+            (home.loaded, home.dirty) = (true, true);
+            self.free(seq);
+        } else if planted(Canary::NoWriteBack) {
+            self.free(seq);
+        } else {
+            self.write_back(seq);
+        }
+    }
+
+    pub(crate) fn reached_by_release(&mut self, seq: u64) {
         if self.sweeps.cursor() <= seq && self.sweeps.is_current(seq) {
             self.reached(seq);
         }
     }
 
     fn write_back(&mut self, seq: u64) {
-        let held = self.commit.is_running() && self.interval_mut(seq).kind == Kind::Checkpointed;
+        let interval = self.interval(seq);
+        let held = self.commit.is_running() && !interval.is_covered && interval.kind == Kind::Checkpointed;
+        let returns = interval.home != Home::Disk;
         if self.poison.is_some() {
             return self.free(seq);
         }
-        if held && !planted(Canary::NoHold) {
+        if held && !planted(if returns { Canary::ReturnNotHeld } else { Canary::NoHold }) {
             self.interval_mut(seq).become_state(State::Held);
             return;
         }
@@ -69,10 +92,21 @@ impl<I: Io> Core<I> {
 
     fn write_back_now(&mut self, seq: u64) {
         let interval = self.interval_mut(seq);
+        if interval.home != Home::Disk {
+            return self.return_home(seq);
+        }
+        if interval.device.is_some() {
+            return self.drain_later(seq);
+        }
         interval.become_state(State::Writing);
         let (id, offset) = (interval.run, interval.offset);
         let started = self.store(Owner::Interval(seq), self.runs.get(id).run, offset);
         self.interval_mut(seq).outstanding = started;
+        if planted(Canary::EarlySpan)
+            && let Some(span) = self.interval_mut(seq).span.take()
+        {
+            self.window.free(span);
+        }
     }
 
     /// Starts writing a run whose bytes are at `arena`; returns the number of operations.
@@ -88,14 +122,19 @@ impl<I: Io> Core<I> {
         started
     }
 
-    /// Starts writing a placed run that is dirty. Writers of it wait until the last operation is done.
-    pub(crate) fn flush(&mut self, id: RunId) {
+    /// Starts writing a placed run that is dirty, if there is room for it on its way. Who changes it in place waits until
+    /// the last operation is done.
+    pub(crate) fn flush(&mut self, id: RunId) -> bool {
         let state = self.runs.get(id);
         let home = state.home.expect("only placed runs are flushed");
+        if home.tier != Tier::Host {
+            return self.flush_vram(id);
+        }
         let started = self.store(Owner::Flush(id), state.run, home.offset);
         let home = self.runs.get_mut(id).home.as_mut().expect("only placed runs are flushed");
         home.dirty = false;
         home.flushing = started;
+        true
     }
 
     /// A piece is on disk.
@@ -119,6 +158,9 @@ impl<I: Io> Core<I> {
             Owner::Flush(id) => {
                 let home = self.runs.get_mut(id).home.as_mut().expect("only placed runs are flushed");
                 home.flushing -= 1;
+                if home.flushing == 0 {
+                    self.staging.flushed(id);
+                }
                 self.stats.commit_bytes += u64::from(transfer.piece.bytes);
             }
         }

@@ -231,6 +231,13 @@ impl Cuda {
                 check(id, "cuMemcpyDtoHAsync", result)?;
                 &self.down.stream
             }
+            DeviceOp::Clear { at, bytes } => {
+                self.shared.vram.check(*at, *bytes);
+                // SAFETY: the bytes lie in the allocation, just checked; nobody else uses them until the operation's end.
+                let result = unsafe { sys::cuMemsetD8Async(base + *at, 0, *bytes as usize, self.up.stream.raw()) };
+                check(id, "cuMemsetD8Async", result)?;
+                &self.up.stream
+            }
             DeviceOp::Fence { .. } => unreachable!("fences are recorded by users"),
         };
         event.record(id, stream.raw())
@@ -249,19 +256,19 @@ impl Device for Cuda {
                 self.fences.watch(Flying { id, op, event });
                 return Ok(());
             }
-            DeviceOp::Upload { .. } => &mut self.up,
+            DeviceOp::Upload { .. } | DeviceOp::Clear { .. } => &mut self.up,
             DeviceOp::Download { .. } => &mut self.down,
         };
         let Some(event) = lane.free.pop() else { return Err(op) };
         match self.start(&mut op, &event) {
             Ok(()) => {
-                let lane = if matches!(op, DeviceOp::Upload { .. }) { &self.up } else { &self.down };
+                let lane = if matches!(op, DeviceOp::Download { .. }) { &self.down } else { &self.up };
                 lane.watch.watch(Flying { id, op, event });
             }
             // The copy may have begun. The engine is poisoned by this, and frees the arena only after the context has
             // ended everything (`Context::drop`).
             Err(error) => {
-                let lane = if matches!(op, DeviceOp::Upload { .. }) { &mut self.up } else { &mut self.down };
+                let lane = if matches!(op, DeviceOp::Download { .. }) { &mut self.down } else { &mut self.up };
                 lane.free.push(event);
                 self.passed.push(DeviceCompletion { id, op, result: Err(error) });
             }
@@ -273,7 +280,7 @@ impl Device for Cuda {
         out.append(&mut self.passed);
         for (event, completion) in self.done.try_iter() {
             match &completion.op {
-                DeviceOp::Upload { .. } => self.up.free.push(event),
+                DeviceOp::Upload { .. } | DeviceOp::Clear { .. } => self.up.free.push(event),
                 DeviceOp::Download { .. } => self.down.free.push(event),
                 DeviceOp::Fence { fence } => self.shared.give_back(fence.0),
             }

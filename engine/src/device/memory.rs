@@ -183,7 +183,7 @@ impl MemoryDevice {
         for number in [arena.start, arena.end, vram.start, vram.end] {
             assert!(number.is_multiple_of(4096), "misaligned: {op:?}");
         }
-        assert!(!arena.is_empty() && vram.end <= vram_bytes, "out of bounds: {op:?}");
+        assert!(!vram.is_empty() && vram.end <= vram_bytes, "out of bounds: {op:?}");
         for other in &self.in_flight {
             let Some((other_fills, other_arena, other_vram)) = ranges(&other.op) else { continue };
             // An upload fills VRAM and reads the arena, a download the other way round.
@@ -212,6 +212,10 @@ impl MemoryDevice {
                 let source = self.arena.slice(from);
                 assert_eq!(page_checksum(source), source_checksum, "an upload's bytes changed under it");
                 shared.vram.slice_mut(&mut FrameMut::new(*to, from.bytes)).copy_from_slice(source);
+                Ok(())
+            }
+            DeviceOp::Clear { at, bytes } => {
+                shared.vram.slice_mut(&mut FrameMut::new(*at, *bytes)).fill(0);
                 Ok(())
             }
             DeviceOp::Download { from, into } => {
@@ -246,7 +250,7 @@ impl Device for MemoryDevice {
                 self.arena.slice_mut(into).fill(POISON);
                 page_checksum(shared.vram.slice(&FrameRef::new(*from, into.bytes)))
             }
-            DeviceOp::Fence { .. } => 0,
+            DeviceOp::Clear { .. } | DeviceOp::Fence { .. } => 0,
         };
         drop(shared);
         self.in_flight.push(InFlight { id, op, source_checksum });
@@ -288,6 +292,7 @@ fn ranges(op: &DeviceOp) -> Option<(bool, Range<u64>, Range<u64>)> {
     let range = |offset: u64, bytes: u32| offset..offset + u64::from(bytes);
     match op {
         DeviceOp::Upload { from, to } => Some((true, range(from.offset, from.bytes), range(*to, from.bytes))),
+        DeviceOp::Clear { at, bytes } => Some((true, 0..0, range(*at, *bytes))),
         DeviceOp::Download { from, into } => Some((false, range(into.offset, into.bytes), range(*from, into.bytes))),
         DeviceOp::Fence { .. } => None,
     }

@@ -52,6 +52,13 @@ pub enum DeviceOp {
         /// The bytes to fill.
         into: FrameMut,
     },
+    /// Fill with zeros, in the order of uploads.
+    Clear {
+        /// Byte offset in the allocation.
+        at: u64,
+        /// How many.
+        bytes: u32,
+    },
     /// Complete once the fence has passed.
     Fence {
         /// The fence.

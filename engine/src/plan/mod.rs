@@ -34,7 +34,7 @@ mod validate;
 mod window;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use explain::explain;
 pub use outcome::{Busy, DevicePrediction, DiskTraffic, Prediction, Span, Stall, Station, Timeline, Transfer};

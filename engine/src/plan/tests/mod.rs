@@ -14,8 +14,8 @@ mod golden;
 mod placement;
 mod prediction;
 mod properties;
-mod samples;
-mod tiers;
+pub mod samples;
+pub mod tiers;
 
 use super::{Budget, Plan, Prediction, Residency, Shape, plan};
 use crate::config::RegionSpec;

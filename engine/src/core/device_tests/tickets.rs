@@ -1,0 +1,1 @@
+//! Tickets beside sweeps with devices.
