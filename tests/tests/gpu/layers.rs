@@ -2,18 +2,23 @@
 //! gradient of the input and of the weights, over two micro-batches. Levels change no bit on the GPU.
 
 use crate::Rig;
+use crate::golden::PRECISIONS;
+use crate::whole::on_gpu;
 use mt_kernels::cuda::{Buffer, Error};
 use mt_kernels::rope::Table;
 use mt_kernels::split;
 use mt_tests::numbers::relative_l2;
 use mt_trainer::batch::{MicroBatch, NO_TARGET};
-use mt_trainer::block::{self, Block, Dims, Kept, Level, Saved, Scratch, Tensors, Tokens, first_seen, scratch_elements};
-use mt_trainer::gpu::{Computation, Memory, Precision, kept_bytes};
+use mt_trainer::block::{
+    self, Block, Dims, Kept, Level, Saved, Scratch, Tensors, Tokens, first_seen, scratch_elements,
+};
+use mt_trainer::gpu::{Computation, Memory, kept_bytes};
 use mt_trainer::head::Tiles;
 use mt_trainer::layout::{Chunk, Layout};
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::Rates;
-use mt_trainer::schedule::{Activations, Description, Gradients, Operation, Sink};
+use mt_trainer::schedule::{Activations, Description, Gradients, Operation, Sink, UpdateOn};
+use mt_trainer::target::Precision;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::path::Path;
@@ -56,7 +61,16 @@ const CASES: [Case; 6] = [
     Case { name: "biases", biases: true, ..SMALL },
     Case { name: "head norms", qk_norm: true, ..SMALL },
     Case { name: "window and documents", window: Some(7), documents: true, ..SMALL },
-    Case { name: "all, odd sizes", hidden: 52, head_dim: 20, mlp: 100, biases: true, qk_norm: true, window: Some(9), ..SMALL },
+    Case {
+        name: "all, odd sizes",
+        hidden: 52,
+        head_dim: 20,
+        mlp: 100,
+        biases: true,
+        qk_norm: true,
+        window: Some(9),
+        ..SMALL
+    },
     Case { name: "larger", hidden: 512, heads: (8, 2), head_dim: 64, mlp: 1_024, rows: 3, seq: 160, ..SMALL },
 ];
 
@@ -179,7 +193,7 @@ impl Input {
         let (dims, tokens) = (Dims::new(config), micro.ids.len());
         let layout = Layout::new(manifest, Some(PAGE), PAGE);
         let tiles = Tiles::on_gpu(config.vocab, config.hidden);
-        let activations = Activations::new(5, &dims, 1, &tiles, &[tokens; MICRO]);
+        let activations = Activations::new(5, &dims, 1, &tiles, &[tokens; MICRO], on_gpu(precision));
         let kept = mt_trainer::schedule::Kept::uniform(1, level, false);
         let description = Description {
             config,
@@ -191,10 +205,13 @@ impl Input {
             seq: micro.seq,
             kept: &kept,
             fused_backward: false,
+            target: on_gpu(precision),
+            updates: &[UpdateOn::Cpu; 3],
+            ahead: 0,
             rates: &Rates::default(),
         };
         let mut computation = Computation::new(&rig.gpu, &description, precision)?;
-        computation.begin(&self.micro, 1)?;
+        computation.begin(&self.micro, 1, None)?;
         let chunks = layout.chunks(manifest, 1);
         for (chunk, at) in chunks.iter().enumerate() {
             self.join(&mut computation, precision, chunk, *at)?;
@@ -248,7 +265,7 @@ impl Input {
         let queue = computation.queue();
         let (hi, lo) = (Buffer::from_slice(queue, &hi)?, Buffer::from_slice(queue, &lo)?);
         let mut accesses = vec![Memory::Read(hi.view())];
-        accesses.extend(precision.reads_both_planes().then(|| Memory::Read(lo.view())));
+        accesses.extend((precision != Precision::Bf16).then(|| Memory::Read(lo.view())));
         computation.execute(Operation::Join { unit: 1, chunk, into: Sink::Layer }, accesses)?;
         computation.queue().synchronize()
     }
@@ -269,7 +286,8 @@ fn compare(rig: &Rig, case: &Case, precision: Precision) -> Result<String, Strin
     let found = Level::EACH.map(|level| input.on_gpu(rig, precision, level));
     let found = found.into_iter().collect::<Result<Vec<_>, Error>>().map_err(|e| e.to_string())?;
     let mut worst = [0.0_f64; 3];
-    let mut note = |kind: usize, error: f64| worst[kind] = if error > worst[kind] || error.is_nan() { error } else { worst[kind] };
+    let mut note =
+        |kind: usize, error: f64| worst[kind] = if error > worst[kind] || error.is_nan() { error } else { worst[kind] };
     for micro in 0..MICRO {
         note(0, relative_l2(&found[0].y[micro], &want.y[micro]));
         note(1, relative_l2(&found[0].dx[micro], &want.dx[micro]));
@@ -284,9 +302,8 @@ fn compare(rig: &Rig, case: &Case, precision: Precision) -> Result<String, Strin
     }
     for (other, level) in found[1..].iter().zip(&Level::EACH[1..]) {
         let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        let same = (0..MICRO).all(|m| {
-            bits(&other.y[m]) == bits(&found[0].y[m]) && bits(&other.dx[m]) == bits(&found[0].dx[m])
-        });
+        let same = (0..MICRO)
+            .all(|m| bits(&other.y[m]) == bits(&found[0].y[m]) && bits(&other.dx[m]) == bits(&found[0].dx[m]));
         if !same || bits(&other.gradients) != bits(&found[0].gradients) {
             return Err(format!("level {level:?} changes bits"));
         }
@@ -298,7 +315,7 @@ fn compare(rig: &Rig, case: &Case, precision: Precision) -> Result<String, Strin
 
 pub fn run(rig: &mut Rig) {
     for case in &CASES {
-        for precision in Precision::EACH {
+        for precision in PRECISIONS {
             rig.case(&format!("layer {}, {precision:?}", case.name), |rig| compare(rig, case, precision));
         }
     }
