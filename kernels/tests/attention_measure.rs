@@ -4,10 +4,10 @@
 use mt_kernels::cuda::attention::{Layout, Shape};
 use reference::{Sees, backward, firsts, forward, part};
 
-#[path = "device/attention_reference.rs"]
-mod reference;
 #[path = "device/measure.rs"]
 mod measure;
+#[path = "device/attention_reference.rs"]
+mod reference;
 
 const ALLOWED: f64 = 1.5e-2;
 const LEAST: f64 = 0.1;
