@@ -1,10 +1,10 @@
-// Attention in tiles with f32 arithmetic, for f32 and bf16 operands: causal, grouped queries, any head dimension up to
-// HEAD. Never an S x S matrix in memory; backward computes the probabilities again from the log-sum-exp.
+// Attention of f32 operands in tiles, without tensor cores: causal, grouped queries, any head dimension up to HEAD. Never an
+// S x S matrix in memory; backward computes the probabilities again from the log-sum-exp.
 //
 // Which tokens a token sees is `first` alone: keys first[t]..=t of its own sequence. Within a sequence `first` never
 // falls, so that the tiles which a tile sees are a run. Everything is summed in an order fixed by the shape: a block
 // owns what it writes.
-#include "common.cuh"
+#include "attention.cuh"
 
 #ifndef HEAD
 #error HEAD: the greatest head dimension, a multiple of 32
@@ -18,22 +18,12 @@ constexpr int TILE = HEAD > 128 ? 16 : 32;
 constexpr int PITCH = HEAD + 1;
 constexpr int HELD = TILE * HEAD / THREADS;
 
-struct Shape {
-    u32 seq, heads, group, dim;
-    // Elements from a token to the next: of q and dq; of k, v, dk and dv; of out and dout.
-    u32 q_stride, kv_stride, out_stride;
-    float scale;
-    // 0: none.
-    float cap;
-};
-
 // A tile of operands [TILE, dim]; rows beyond the sequence and columns beyond dim are zeros.
-template <class T>
-__device__ __forceinline__ void load_tile(float* to, const T* from, u32 begin, u32 seq, u32 dim, u32 stride) {
+__device__ __forceinline__ void load_tile(float* to, const float* from, u32 begin, u32 seq, u32 dim, u32 stride) {
     for (u32 i = threadIdx.x; i < TILE * HEAD; i += THREADS) {
         u32 row = i / HEAD, column = i % HEAD;
         bool inside = begin + row < seq && column < dim;
-        to[row * PITCH + column] = inside ? widen(from[(u64)(begin + row) * stride + column]) : 0.0f;
+        to[row * PITCH + column] = inside ? from[(u64)(begin + row) * stride + column] : 0.0f;
     }
 }
 
@@ -63,22 +53,18 @@ __device__ __forceinline__ void accumulate(float (&held)[HELD], const float* a, 
     }
 }
 
-template <class T>
-__device__ __forceinline__ void store_tile(T* to, const float (&held)[HELD], float factor, u32 begin, u32 seq, u32 dim,
+__device__ __forceinline__ void store_tile(float* to, const float (&held)[HELD], float factor, u32 begin, u32 seq, u32 dim,
                                            u32 stride) {
 #pragma unroll
     for (int j = 0; j < HELD; j++) {
         u32 i = threadIdx.x + j * THREADS, row = i / HEAD, column = i % HEAD;
-        if (begin + row < seq && column < dim) {
-            to[(u64)(begin + row) * stride + column] = narrow<T>(held[j] * factor);
-        }
+        if (begin + row < seq && column < dim) to[(u64)(begin + row) * stride + column] = held[j] * factor;
     }
 }
 
 // blockIdx: tile of queries, query head, sequence.
-template <class T>
-__device__ __forceinline__ void forward(Shape s, const T* q, const T* k, const T* v, const u32* first, T* out,
-                                        float* lse) {
+KERNEL(THREADS, 2)
+attention_forward_f32(Shape s, const float* q, const float* k, const float* v, const u32* first, float* out, float* lse) {
     extern __shared__ float shared[];
     float* queries = shared;
     float* keys = queries + TILE * PITCH;
@@ -141,13 +127,13 @@ __device__ __forceinline__ void forward(Shape s, const T* q, const T* k, const T
 }
 
 // delta [T,N] = sum of dout * out over a head. A warp takes a head of a token.
-template <class T>
-__device__ __forceinline__ void delta(Shape s, u64 tokens, const T* out, const T* dout, float* to) {
+KERNEL(THREADS, 2)
+attention_delta_f32(Shape s, u64 tokens, const float* out, const float* dout, float* to) {
     u64 i = global_thread() / 32;
     if (i >= tokens * s.heads) return;
     u64 at = i / s.heads * s.out_stride + i % s.heads * s.dim;
     float sum = 0.0f;
-    for (u32 c = threadIdx.x % 32; c < s.dim; c += 32) sum = fmaf(widen(out[at + c]), widen(dout[at + c]), sum);
+    for (u32 c = threadIdx.x % 32; c < s.dim; c += 32) sum = fmaf(out[at + c], dout[at + c], sum);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) to[i] = sum;
 }
@@ -172,9 +158,9 @@ __device__ __forceinline__ void scores_backward(Shape s, const float* queries, c
 }
 
 // blockIdx: tile of queries, query head, sequence.
-template <class T>
-__device__ __forceinline__ void backward_q(Shape s, const T* q, const T* k, const T* v, const u32* first,
-                                           const T* dout, const float* lse, const float* delta, T* dq) {
+KERNEL(THREADS, 2)
+attention_backward_q_f32(Shape s, const float* q, const float* k, const float* v, const u32* first,
+                                           const float* dout, const float* lse, const float* delta, float* dq) {
     extern __shared__ float shared[];
     float* queries = shared;
     float* keys = queries + TILE * PITCH;
@@ -207,9 +193,9 @@ __device__ __forceinline__ void backward_q(Shape s, const T* q, const T* k, cons
 }
 
 // blockIdx: tile of keys, key/value head, sequence. Query heads of the group in order, tiles of queries in order.
-template <class T>
-__device__ __forceinline__ void backward_kv(Shape s, const T* q, const T* k, const T* v, const u32* first,
-                                            const T* dout, const float* lse, const float* delta, T* dk, T* dv) {
+KERNEL(THREADS, 2)
+attention_backward_kv_f32(Shape s, const float* q, const float* k, const float* v, const u32* first,
+                                            const float* dout, const float* lse, const float* delta, float* dk, float* dv) {
     extern __shared__ float shared[];
     float* queries = shared;
     float* keys = queries + TILE * PITCH;
@@ -228,8 +214,8 @@ __device__ __forceinline__ void backward_kv(Shape s, const T* q, const T* k, con
     load_tile(values, v, at, s.seq, s.dim, s.kv_stride);
     float held_k[HELD] = {}, held_v[HELD] = {};
     for (u32 head = kv_head * s.group; head < (kv_head + 1) * s.group; head++) {
-        const T* from_q = q + token * s.q_stride + head * s.dim;
-        const T* from_dout = dout + token * s.out_stride + head * s.dim;
+        const float* from_q = q + token * s.q_stride + head * s.dim;
+        const float* from_dout = dout + token * s.out_stride + head * s.dim;
         // The first query of a tile sees the earliest keys: once it begins after this tile, so do all that follow.
         for (u32 begin = at; begin < s.seq && first[begin] < at + TILE; begin += TILE) {
             __syncthreads();
@@ -245,24 +231,3 @@ __device__ __forceinline__ void backward_kv(Shape s, const T* q, const T* k, con
     store_tile(dk + token * s.kv_stride + kv_head * s.dim, held_k, s.scale, at, s.seq, s.dim, s.kv_stride);
     store_tile(dv + token * s.kv_stride + kv_head * s.dim, held_v, 1.0f, at, s.seq, s.dim, s.kv_stride);
 }
-
-#define KERNELS(suffix, T)                                                                                            \
-    KERNEL(THREADS, 2)                                                                                                \
-    attention_forward_##suffix(Shape s, const T* q, const T* k, const T* v, const u32* first, T* out, float* lse) {   \
-        forward(s, q, k, v, first, out, lse);                                                                         \
-    }                                                                                                                 \
-    KERNEL(THREADS, 2) attention_delta_##suffix(Shape s, u64 tokens, const T* out, const T* dout, float* to) {        \
-        delta(s, tokens, out, dout, to);                                                                              \
-    }                                                                                                                 \
-    KERNEL(THREADS, 2)                                                                                                \
-    attention_backward_q_##suffix(Shape s, const T* q, const T* k, const T* v, const u32* first, const T* dout,       \
-                                  const float* lse, const float* delta, T* dq) {                                      \
-        backward_q(s, q, k, v, first, dout, lse, delta, dq);                                                          \
-    }                                                                                                                 \
-    KERNEL(THREADS, 2)                                                                                                \
-    attention_backward_kv_##suffix(Shape s, const T* q, const T* k, const T* v, const u32* first, const T* dout,      \
-                                   const float* lse, const float* delta, T* dk, T* dv) {                              \
-        backward_kv(s, q, k, v, first, dout, lse, delta, dk, dv);                                                     \
-    }
-KERNELS(f32, float)
-KERNELS(bf16, bf16)

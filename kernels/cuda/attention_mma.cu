@@ -27,20 +27,13 @@ constexpr u32 PITCH = (HEAD + (SWIZZLED ? 0 : 8)) * 2;
 __device__ __forceinline__ u32 chunk_at(u32 row, u32 chunk) {
     return row * PITCH + (SWIZZLED ? chunk ^ (row & 7) : chunk) * 16;
 }
-// The address `rows` (a multiple of 8) and `chunks` (even) further than one whose chunk is 0 or 1.
-__device__ __forceinline__ u32 further(u32 address, u32 rows, u32 chunks) {
-    return (SWIZZLED ? (address ^ (chunks % 8 * 16)) + chunks / 8 * 128 : address + chunks * 16) + rows * PITCH;
+// Where in a tile a lane reads matrices whose first row (a multiple of 8) and chunk (even) are given, from where it does
+// for row and chunk 0.
+__device__ __forceinline__ u32 further(u32 at, u32 row, u32 chunk) {
+    return (SWIZZLED ? (at ^ (chunk % 8 * 16)) + chunk / 8 * 128 : at + chunk * 16) + row * PITCH;
 }
-// Where this lane reads matrices of a tile: row by row for left operands and, transposed, right ones [k, n].
-__device__ __forceinline__ u32 by_rows(u32 tile) {
-    u32 lane = threadIdx.x % 32;
-    return tile + chunk_at(lane % 16, lane / 16);
-}
-// For right operands [n, k].
-__device__ __forceinline__ u32 by_columns(u32 tile) {
-    u32 lane = threadIdx.x % 32;
-    return tile + chunk_at(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-}
+// Four matrices row by row: a left operand; a right one [k, n] of two n, transposed; two right ones [n, k], in turn.
+__device__ __forceinline__ u32 lane_at() { return chunk_at(threadIdx.x % 16, threadIdx.x / 16 % 2); }
 
 // Lanes that share a row in copies: a power of two that is at least its chunks.
 constexpr u32 SPAN = HEAD > 128 ? 32 : HEAD > 64 ? 16 : 8;
@@ -52,8 +45,18 @@ struct Rows {
     u32 stride;
 };
 
-// Elements column.. of a row, up to 8, zeros from dim; where 16 bytes cannot be read at once.
-__device__ __forceinline__ void gather(u32 (&to)[4], const bf16* from, u32 column, u32 dim) {
+// The rows of a head from `token` on.
+template <class T> __device__ __forceinline__ T* rows_of(T* of, u32 token, u32 stride, u32 head, const Shape& s) {
+    return of + (u64)token * stride + head * s.dim;
+}
+
+// Elements column.. of a row, up to 8, zeros from dim; one by one where 16 bytes cannot be read at once.
+__device__ __forceinline__ void load_chunk(u32 (&to)[4], const bf16* from, u32 column, u32 dim, bool wide) {
+    if (wide) {
+        uint4 x = *reinterpret_cast<const uint4*>(from);
+        to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 at = column + 2 * i;
@@ -80,7 +83,7 @@ __device__ __forceinline__ void load_rows(u32 tile, Rows rows, u32 begin, const 
     } else {
         for (; row < COUNT; row += THREADS / SPAN) {
             u32 eight[4] = {};
-            if (row < left) gather(eight, from, column, s.dim);
+            if (row < left) load_chunk(eight, from, column, s.dim, false);
             store_shared(tile + chunk_at(row, chunk), eight);
             from += step;
         }
@@ -120,22 +123,20 @@ __device__ __forceinline__ void store_rows(u32 tile, const float (&from)[M][HEAD
 }
 
 // x [16 M, 8 N] += left [16 M, HEAD] * transpose of right [8 N, HEAD].
-template <int M, int N>
-__device__ __forceinline__ void multiply(float (&x)[M][N][4], u32 left_tile, u32 right_tile) {
-    u32 left_at = by_rows(left_tile), right_at = by_columns(right_tile);
+template <int M, int N> __device__ __forceinline__ void multiply(float (&x)[M][N][4], u32 left_tile, u32 right_tile) {
 #pragma unroll
     for (int k = 0; k < HEAD / 16; k++) {
         u32 left[M][4];
 #pragma unroll
-        for (int i = 0; i < M; i++) load_matrices(left[i], further(left_at, 16 * i, 2 * k));
+        for (int i = 0; i < M; i++) load_matrices(left[i], left_tile + further(lane_at(), 16 * i, 2 * k));
 #pragma unroll
         for (int n = 0; n < N; n += 2) {
             u32 right[4];
-            load_matrices(right, further(right_at, 8 * n, 2 * k));
+            load_matrices(right, right_tile + further(lane_at(), 8 * n, 2 * k));
 #pragma unroll
             for (int i = 0; i < M; i++) {
-                multiply_add(x[i][n], left[i], right[0], right[1]);
-                multiply_add(x[i][n + 1], left[i], right[2], right[3]);
+                multiply_add(x[i][n], left[i], right[0], right[2]);
+                multiply_add(x[i][n + 1], left[i], right[1], right[3]);
             }
         }
     }
@@ -144,7 +145,6 @@ __device__ __forceinline__ void multiply(float (&x)[M][N][4], u32 left_tile, u32
 // held [16 M, HEAD] += x [16 M, 8 N], narrowed, * right [8 N, HEAD].
 template <int M, int N>
 __device__ __forceinline__ void accumulate(float (&held)[M][HEAD / 8][4], const float (&x)[M][N][4], u32 right_tile) {
-    u32 right_at = by_rows(right_tile);
 #pragma unroll
     for (int k = 0; k < N; k += 2) {
         u32 left[M][4];
@@ -159,7 +159,7 @@ __device__ __forceinline__ void accumulate(float (&held)[M][HEAD / 8][4], const 
 #pragma unroll
         for (int n = 0; n < HEAD / 8; n += 2) {
             u32 right[4];
-            load_transposed(right, further(right_at, 8 * k, n));
+            load_transposed(right, right_tile + further(lane_at(), 8 * k, n));
 #pragma unroll
             for (int i = 0; i < M; i++) {
                 multiply_add(held[i][n], left[i], right[0], right[1]);
@@ -176,50 +176,42 @@ __device__ __forceinline__ float tanh_near(float x) {
 
 extern __shared__ __align__(128) unsigned char shared[];
 
+// The same in all lanes, which the compiler cannot see and keeps in fewer registers once it does.
+__device__ __forceinline__ u32 uniform(u32 x) { return __shfl_sync(0xffffffffu, x, 0); }
+
 __device__ __forceinline__ u32 least(u32 a, u32 b) { return a < b ? a : b; }
 
-template <int M_, int N_, int WARPS_> struct Tiles {
-    // 16 rows each of a warp, and 8 rows each of a tile on the right.
-    static constexpr int M = M_, N = N_, WARPS = WARPS_;
-    static constexpr int THREADS = WARPS * 32, OWN = WARPS * M * 16, PASS = N * 8;
+// Of M x 16 own rows of each of WARPS warps and N x 8 rows on the right, STAGES of them in shared memory at once. All take at
+// most 99 KiB, which every architecture has, and two blocks fit a multiprocessor of those that have more.
+template <int M_, int N_, int STAGES_> struct Tiles {
+    static constexpr int M = M_, N = N_, STAGES = STAGES_, WARPS = 4, THREADS = WARPS * 32;
+    static constexpr int OWN = WARPS * M * 16, PASS = N * 8;
 };
-
-#ifndef FORWARD
-#define FORWARD (HEAD > 128 ? 1 : 2), 8, 4
-#define FORWARD_BLOCKS 2
-#define TO_Q (HEAD > 128 ? 1 : 2), 4, 4
-#define TO_Q_BLOCKS 2
-#define TO_Q_STAGES (HEAD > 128 ? 1 : 2)
-#define TO_KV (HEAD > 64 ? 1 : 2), (HEAD > 128 ? 4 : 8), 4
-#define TO_KV_BLOCKS 2
-#define TO_KV_STAGES (HEAD > 128 ? 1 : 2)
-#endif
-
-using Forward = Tiles<FORWARD>;
-using ToQ = Tiles<TO_Q>;
-using ToKv = Tiles<TO_KV>;
+using Forward = Tiles<HEAD <= 128 ? 2 : 1, 8, 1>;
+using ToQ = Tiles<HEAD <= 128 ? 2 : 1, 4, HEAD <= 128 ? 2 : 1>;
+using ToKv = Tiles<1, HEAD <= 128 ? 8 : 4, HEAD <= 128 ? 2 : 1>;
+constexpr int BLOCKS = 2;
 
 // blockIdx: head of a sequence, tile of queries, from the last, which sees most.
-KERNEL(Forward::THREADS, FORWARD_BLOCKS)
+KERNEL(Forward::THREADS, BLOCKS)
 attention_forward_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, const u32* first, bf16* out, float* lse) {
     constexpr int M = Forward::M, N = Forward::N, THREADS = Forward::THREADS, QUERIES = Forward::OWN, KEYS = Forward::PASS;
     u32 queries = shared_address(shared), keys = queries + QUERIES * PITCH, values = keys + KEYS * PITCH;
     u32 head = blockIdx.x % s.heads, begin = (gridDim.y - 1 - blockIdx.y) * QUERIES;
-    u64 token = (u64)(blockIdx.x / s.heads) * s.seq;
-    Rows q_rows = {q + token * s.q_stride + head * s.dim, s.q_stride};
-    Rows k_rows = {k + token * s.kv_stride + head / s.group * s.dim, s.kv_stride};
-    Rows v_rows = {v + token * s.kv_stride + head / s.group * s.dim, s.kv_stride};
+    u32 token = blockIdx.x / s.heads * s.seq;
+    Rows q_rows = {rows_of(q, token, s.q_stride, head, s), s.q_stride};
+    Rows k_rows = {rows_of(k, token, s.kv_stride, head / s.group, s), s.kv_stride};
+    Rows v_rows = {rows_of(v, token, s.kv_stride, head / s.group, s), s.kv_stride};
     bool wide = aligned(q, k, v, out) && s.dim % 8 == 0 && s.q_stride % 8 == 0 && s.kv_stride % 8 == 0;
     first += token;
-    u32 end = least(begin + QUERIES, s.seq), at = first[begin] / KEYS * KEYS;
+    u32 end = least(begin + QUERIES, s.seq), at = uniform(first[begin]) / KEYS * KEYS;
     load_rows<QUERIES, THREADS>(queries, q_rows, begin, s, wide);
     load_rows<KEYS, THREADS>(keys, k_rows, at, s, wide);
 
-    u32 lane = threadIdx.x % 32, offset = threadIdx.x / 32 * (16 * M);
+    u32 lane = threadIdx.x % 32, offset = uniform(threadIdx.x / 32) * (16 * M);
     // This warp's queries: the first and the last that is of the sequence, and the keys that they see.
     u32 from = begin + offset, to = least(from + 16 * M, s.seq) - 1;
-    bool idle = from >= s.seq;
-    u32 low = idle ? 0 : first[from], low_of_last = idle ? 0 : first[to];
+    u32 low = uniform(from < s.seq ? first[from] : 0), low_of_last = uniform(from < s.seq ? first[to] : 0);
     queries += offset * PITCH;
     float held[M][HEAD / 8][4] = {};
     float greatest[M][2], sum[M][2] = {};
@@ -228,7 +220,7 @@ attention_forward_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, con
     // Scores times `factor` are exponents of 2.
     float factor = s.cap > 0.0f ? s.cap * LOG2_E : s.scale * LOG2_E;
     for (; at < end; at += KEYS) {
-        bool sees = !idle && at <= to && at + KEYS > low;
+        bool sees = from < s.seq && at <= to && at + KEYS > low;
         float x[M][N][4] = {};
         copies_wait();
         __syncthreads();
@@ -257,29 +249,39 @@ attention_forward_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, con
                 }
             }
         }
+        float shrink[M][2];
+        bool shrinks = false;
 #pragma unroll
         for (int i = 0; i < 2 * M; i++) {
-            float& top = greatest[i / 2][i % 2];
-            float before = top;
+            float& shift = greatest[i / 2][i % 2];
+            float top = shift;
 #pragma unroll
             for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(x[i / 2][n][i % 2 * 2], x[i / 2][n][i % 2 * 2 + 1]));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+            // A row's sums are scaled anew only where probabilities would exceed 2^8: f32 and bf16 are as exact there.
+            bool exceeds = (top - shift) * factor > 8.0f;
+            shrink[i / 2][i % 2] = exceeds ? exp2_near((shift - top) * factor) : 1.0f;
+            shift = exceeds ? top : shift;
+            shrinks |= exceeds;
+        }
+        if (__any_sync(0xffffffffu, shrinks)) {
+#pragma unroll
+            for (int i = 0; i < 2 * M; i++) {
+                sum[i / 2][i % 2] *= shrink[i / 2][i % 2];
+#pragma unroll
+                for (int j = 0; j < HEAD / 4; j++) held[i / 2][j / 2][i % 2 * 2 + j % 2] *= shrink[i / 2][i % 2];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * M; i++) {
             // Of a row that has seen nothing yet all probabilities are 0.
-            float shift = top == -INFINITY_F ? 0.0f : top * factor;
-            float shrink = exp2_near(fmaf(before, factor, -shift));
-            float& total = sum[i / 2][i % 2];
-            total *= shrink;
+            float shift = greatest[i / 2][i % 2] == -INFINITY_F ? 0.0f : greatest[i / 2][i % 2] * factor;
 #pragma unroll
             for (int j = 0; j < 2 * N; j++) {
                 float& score = x[i / 2][j / 2][i % 2 * 2 + j % 2];
                 score = exp2_near(fmaf(score, factor, -shift));
-                total += score;
-            }
-#pragma unroll
-            for (int n = 0; n < HEAD / 8; n++) {
-                held[i / 2][n][i % 2 * 2] *= shrink;
-                held[i / 2][n][i % 2 * 2 + 1] *= shrink;
+                sum[i / 2][i % 2] += score;
             }
         }
         accumulate(held, x, values);
@@ -297,10 +299,10 @@ attention_forward_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, con
         }
         u32 query = from + 8 * i + lane / 4;
         if (lane % 4 == 0 && query < s.seq) {
-            lse[(token + query) * s.heads + head] = fmaf(greatest[i / 2][i % 2] * factor, LN_2, logf(total));
+            lse[(u64)(token + query) * s.heads + head] = fmaf(greatest[i / 2][i % 2] * factor, LN_2, logf(total));
         }
     }
-    store_rows<M>(queries, held, out + token * s.out_stride + head * s.dim, s.out_stride, from, s, wide);
+    store_rows<M>(queries, held, rows_of(out, token, s.out_stride, head, s), s.out_stride, from, s, wide);
 }
 
 // How scores come from products, and gradients of products from those of scores.
@@ -311,87 +313,88 @@ struct Scores {
         : inside(s.cap > 0.0f ? s.scale / s.cap : 1.0f), factor((s.cap > 0.0f ? s.cap : s.scale) * LOG2_E),
           capped(s.cap > 0.0f) {}
 
-    // A product becomes a share of the cap, and the gradient of a probability such that `backward` meets the slope.
-    __device__ __forceinline__ void cap(float& x, float& gradient, float delta) const {
+    // A product becomes a share of the cap, and a gradient meets the slope there.
+    __device__ __forceinline__ void cap(float& x, float& gradient) const {
         x = tanh_near(x * inside);
-        gradient = fmaf(gradient - delta, fmaf(-x, x, 1.0f), delta);
+        gradient *= fmaf(-x, x, 1.0f);
     }
-    // From the log-sum-exp (to base 2) and the delta of the query: the probability and the gradient of the scaled product.
-    __device__ __forceinline__ void backward(float& x, float& gradient, float lse, float delta) const {
+    // x becomes the probability, from the query's log-sum-exp to base 2; `gradient`, of the probability less delta, that of
+    // the scaled product.
+    __device__ __forceinline__ void backward(float& x, float& gradient, float lse) const {
         x = exp2_near(fmaf(x, factor, -lse));
-        gradient = x * (gradient - delta);
+        gradient *= x;
     }
 };
 
+// The sum of products of 8 elements each.
+__device__ __forceinline__ float dot(const u32 (&a)[4], const u32 (&b)[4]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sum = fmaf(__uint_as_float(a[i] << 16), __uint_as_float(b[i] << 16), sum);
+        sum = fmaf(__uint_as_float(a[i] & 0xffff0000u), __uint_as_float(b[i] & 0xffff0000u), sum);
+    }
+    return sum;
+}
+
 // delta [T,N] = sum of dout * out over the head, of a block's queries.
 template <int COUNT, int THREADS>
-__device__ __forceinline__ void delta_of(float* delta, const bf16* out, const bf16* dout, u32 begin, u32 head,
-                                         const Shape& s, bool wide) {
+__device__ __forceinline__ void delta_of(float* delta, u32 stats, Rows outs, Rows douts, u32 begin, u32 head, const Shape& s, bool wide) {
+    constexpr int ROWS = THREADS / SPAN;
     u32 chunk = threadIdx.x % SPAN, column = chunk * 8;
-    for (u32 row = threadIdx.x / SPAN; row < COUNT; row += THREADS / SPAN) {
-        float sum = 0.0f;
-        u64 at = (u64)(begin + row) * s.out_stride + column;
-        if (begin + row < s.seq && column < s.dim) {
-            u32 a[4], b[4];
-            if (wide) {
-                uint4 x = *reinterpret_cast<const uint4*>(out + at), y = *reinterpret_cast<const uint4*>(dout + at);
-                a[0] = x.x, a[1] = x.y, a[2] = x.z, a[3] = x.w;
-                b[0] = y.x, b[1] = y.y, b[2] = y.z, b[3] = y.w;
-            } else {
-                gather(a, out + at, column, s.dim);
-                gather(b, dout + at, column, s.dim);
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                sum = fmaf(__uint_as_float(a[i] << 16), __uint_as_float(b[i] << 16), sum);
-                sum = fmaf(__uint_as_float(a[i] & 0xffff0000u), __uint_as_float(b[i] & 0xffff0000u), sum);
-            }
+    // Several rows' loads are under way at once.
+#pragma unroll 4
+    for (int i = 0; i < COUNT; i += ROWS) {
+        u32 query = begin + i + threadIdx.x / SPAN;
+        u64 at = (u64)query * outs.stride + column;
+        u32 out[4] = {}, dout[4] = {};
+        if (query < s.seq && column < s.dim) {
+            load_chunk(out, outs.from + at, column, s.dim, wide);
+            load_chunk(dout, douts.from + at, column, s.dim, wide);
         }
+        float sum = dot(out, dout);
 #pragma unroll
         for (int step = SPAN / 2; step > 0; step >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-        if (chunk == 0 && begin + row < s.seq) delta[(u64)(begin + row) * s.heads + head] = sum;
+        if (chunk == 0) store_shared(stats + (query - begin) * 4, __float_as_uint(sum));
+        if (chunk == 0 && query < s.seq) delta[(u64)query * s.heads + head] = sum;
     }
 }
 
 // delta and the gradient of q. blockIdx as in forward.
-KERNEL(ToQ::THREADS, TO_Q_BLOCKS)
+KERNEL(ToQ::THREADS, BLOCKS)
 attention_backward_q_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, const u32* first, const bf16* out,
                           const bf16* dout, const float* lse, float* delta, bf16* dq) {
     constexpr int M = ToQ::M, N = ToQ::N, THREADS = ToQ::THREADS, QUERIES = ToQ::OWN, KEYS = ToQ::PASS;
-    constexpr int STAGES = TO_Q_STAGES;
+    constexpr int STAGES = ToQ::STAGES;
     u32 queries = shared_address(shared), douts = queries + QUERIES * PITCH, keys = douts + QUERIES * PITCH;
-    u32 values = keys + STAGES * KEYS * PITCH;
+    u32 values = keys + STAGES * KEYS * PITCH, stats = values + STAGES * KEYS * PITCH;
     u32 head = blockIdx.x % s.heads, begin = (gridDim.y - 1 - blockIdx.y) * QUERIES;
-    u64 token = (u64)(blockIdx.x / s.heads) * s.seq;
-    Rows q_rows = {q + token * s.q_stride + head * s.dim, s.q_stride};
-    Rows k_rows = {k + token * s.kv_stride + head / s.group * s.dim, s.kv_stride};
-    Rows v_rows = {v + token * s.kv_stride + head / s.group * s.dim, s.kv_stride};
-    Rows dout_rows = {dout + token * s.out_stride + head * s.dim, s.out_stride};
+    u32 token = blockIdx.x / s.heads * s.seq;
+    Rows q_rows = {rows_of(q, token, s.q_stride, head, s), s.q_stride};
+    Rows k_rows = {rows_of(k, token, s.kv_stride, head / s.group, s), s.kv_stride};
+    Rows v_rows = {rows_of(v, token, s.kv_stride, head / s.group, s), s.kv_stride};
+    Rows dout_rows = {rows_of(dout, token, s.out_stride, head, s), s.out_stride};
     bool wide = aligned(q, k, v, out, dout, dq) && s.dim % 8 == 0 && s.q_stride % 8 == 0 && s.kv_stride % 8 == 0;
     first += token;
-    lse += token * s.heads;
-    delta += token * s.heads;
-    u32 end = least(begin + QUERIES, s.seq), at = first[begin] / KEYS * KEYS;
+    lse += (u64)token * s.heads;
+    delta += (u64)token * s.heads;
+    u32 end = least(begin + QUERIES, s.seq), at = uniform(first[begin]) / KEYS * KEYS;
     load_rows<QUERIES, THREADS>(queries, q_rows, begin, s, wide);
     load_rows<QUERIES, THREADS>(douts, dout_rows, begin, s, wide);
     load_rows<KEYS, THREADS>(keys, k_rows, at, s, wide);
     load_rows<KEYS, THREADS>(values, v_rows, at, s, wide);
-    delta_of<QUERIES, THREADS>(delta, out + token * s.out_stride + head * s.dim, dout_rows.from, begin, head, s, wide);
-    __syncthreads();
+    Rows out_rows = {rows_of(out, token, s.out_stride, head, s), s.out_stride};
+    for (u32 i = threadIdx.x; i < QUERIES; i += THREADS) {
+        store_shared(stats + i * 4, __float_as_uint(lse[(u64)least(begin + i, s.seq - 1) * s.heads + head] * LOG2_E));
+    }
+    delta_of<QUERIES, THREADS>(delta, stats + QUERIES * 4, out_rows, dout_rows, begin, head, s, wide);
 
-    u32 lane = threadIdx.x % 32, offset = threadIdx.x / 32 * (16 * M);
+    u32 lane = threadIdx.x % 32, offset = uniform(threadIdx.x / 32) * (16 * M);
     u32 from = begin + offset, to = least(from + 16 * M, s.seq) - 1;
-    bool idle = from >= s.seq;
-    u32 low = idle ? 0 : first[from], low_of_last = idle ? 0 : first[to];
+    u32 low = uniform(first[least(from, to)]), low_of_last = uniform(first[to]);
     queries += offset * PITCH;
     douts += offset * PITCH;
-    float lses[2 * M], deltas[2 * M];
-#pragma unroll
-    for (int i = 0; i < 2 * M; i++) {
-        u64 at = (u64)least(from + 8 * i + lane / 4, s.seq - 1) * s.heads + head;
-        lses[i] = lse[at] * LOG2_E;
-        deltas[i] = delta[at];
-    }
+    stats += (offset + lane / 4) * 4;
     Scores scores(s);
     float held[M][HEAD / 8][4] = {};
     for (u32 stage = 0; at < end; at += KEYS, stage ^= STAGES - 1) {
@@ -406,21 +409,30 @@ attention_backward_q_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, 
             }
         };
         if (STAGES == 2) load_next();
-        if (!idle && at <= to && at + KEYS > low) {
-            float x[M][N][4] = {}, gradient[M][N][4] = {};
+        if (from < s.seq && at <= to && at + KEYS > low) {
+            float x[M][N][4] = {}, gradient[M][N][4];
+#pragma unroll
+            for (int i = 0; i < 2 * M; i++) {
+                float delta = __uint_as_float(load_shared(stats + (QUERIES + 8 * i) * 4));
+#pragma unroll
+                for (int j = 0; j < 2 * N; j++) gradient[i / 2][j / 2][i % 2 * 2 + j % 2] = -delta;
+            }
             multiply(x, queries, k_tile);
             multiply(gradient, douts, v_tile);
             if (scores.capped) {
 #pragma unroll
                 for (int i = 0; i < M * N * 4; i++) {
-                    int m = i / (4 * N), n = i / 4 % N, e = i % 4;
-                    scores.cap(x[m][n][e], gradient[m][n][e], deltas[2 * m + e / 2]);
+                    scores.cap(x[i / (4 * N)][i / 4 % N][i % 4], gradient[i / (4 * N)][i / 4 % N][i % 4]);
                 }
             }
 #pragma unroll
-            for (int i = 0; i < M * N * 4; i++) {
-                int m = i / (4 * N), n = i / 4 % N, e = i % 4;
-                scores.backward(x[m][n][e], gradient[m][n][e], lses[2 * m + e / 2], deltas[2 * m + e / 2]);
+            for (int i = 0; i < 2 * M; i++) {
+                float lse = __uint_as_float(load_shared(stats + 8 * i * 4));
+#pragma unroll
+                for (int j = 0; j < 2 * N; j++) {
+                    int n = j / 2, e = i % 2 * 2 + j % 2;
+                    scores.backward(x[i / 2][n][e], gradient[i / 2][n][e], lse);
+                }
             }
             if (at + KEYS - 1 > from || at < low_of_last) {
 #pragma unroll
@@ -442,7 +454,18 @@ attention_backward_q_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, 
     }
 #pragma unroll
     for (int i = 0; i < M * HEAD / 2; i++) held[i / (HEAD / 2)][i / 4 % (HEAD / 8)][i % 4] *= s.scale;
-    store_rows<M>(queries, held, dq + token * s.q_stride + head * s.dim, s.q_stride, from, s, wide);
+    store_rows<M>(queries, held, rows_of(dq, token, s.q_stride, head, s), s.q_stride, from, s, wide);
+}
+
+// The last query that sees a key, by halving: `first` never falls. For keys beyond the sequence its last token.
+__device__ __forceinline__ u32 last_query(u32 key, const u32* first, u32 seq) {
+    u32 sees = least(key, seq - 1), not_yet = seq;
+    if (first[seq - 1] <= key) return seq - 1;
+    while (not_yet - sees > 1) {
+        u32 middle = sees + (not_yet - sees) / 2;
+        (first[middle] <= key ? sees : not_yet) = middle;
+    }
+    return sees;
 }
 
 // The gradients of k, of v, or of both.
@@ -451,87 +474,93 @@ __device__ __forceinline__ void backward_kv(const Shape& s, u32 tile, const bf16
                                             const u32* first, const bf16* dout, const float* lse, const float* delta,
                                             bf16* dk, bf16* dv) {
     constexpr int M = ToKv::M, N = ToKv::N, THREADS = ToKv::THREADS, KEYS = ToKv::OWN, QUERIES = ToKv::PASS;
-    constexpr int STAGES = TO_KV_STAGES;
+    constexpr int STAGES = ToKv::STAGES;
     u32 keys = shared_address(shared), values = keys + KEYS * PITCH, queries = values + KEYS * PITCH;
     u32 douts = queries + STAGES * QUERIES * PITCH, stats = douts + STAGES * QUERIES * PITCH;
+    u32 until = stats + STAGES * 2 * QUERIES * 4;
     u32 kv_heads = s.heads / s.group, kv_head = blockIdx.x % kv_heads, begin = tile * KEYS;
-    u64 token = (u64)(blockIdx.x / kv_heads) * s.seq;
-    Rows k_rows = {k + token * s.kv_stride + kv_head * s.dim, s.kv_stride};
-    Rows v_rows = {v + token * s.kv_stride + kv_head * s.dim, s.kv_stride};
+    u32 token = blockIdx.x / kv_heads * s.seq;
+    Rows k_rows = {rows_of(k, token, s.kv_stride, kv_head, s), s.kv_stride};
+    Rows v_rows = {rows_of(v, token, s.kv_stride, kv_head, s), s.kv_stride};
     bool wide = aligned(q, k, v, dout, dk, dv) && s.dim % 8 == 0 && s.q_stride % 8 == 0 && s.kv_stride % 8 == 0;
     first += token;
     load_rows<KEYS, THREADS>(keys, k_rows, begin, s, wide);
     if (K) load_rows<KEYS, THREADS>(values, v_rows, begin, s, wide);
-    // The first query of a tile sees the earliest keys: once it begins after this tile, so do all that follow.
-    u32 tiles = 0;
-    for (u32 i = begin; i < s.seq; i += THREADS * QUERIES) {
-        u32 query = i + threadIdx.x * QUERIES;
-        tiles += __syncthreads_count(query < s.seq && first[query] < begin + KEYS);
-    }
+    for (u32 i = threadIdx.x; i < KEYS; i += THREADS) store_shared(until + i * 4, last_query(begin + i, first, s.seq));
+    __syncthreads();
     auto load_pass = [&](u32 stage, u32 head, u32 at) {
-        Rows q_rows = {q + token * s.q_stride + head * s.dim, s.q_stride};
-        Rows dout_rows = {dout + token * s.out_stride + head * s.dim, s.out_stride};
+        Rows q_rows = {rows_of(q, token, s.q_stride, head, s), s.q_stride};
+        Rows dout_rows = {rows_of(dout, token, s.out_stride, head, s), s.out_stride};
         load_rows<QUERIES, THREADS>(queries + stage * QUERIES * PITCH, q_rows, at, s, wide);
         load_rows<QUERIES, THREADS>(douts + stage * QUERIES * PITCH, dout_rows, at, s, wide);
         // Queries beyond the sequence have zeros: their probabilities are finite and multiply zeros.
         for (u32 i = threadIdx.x; i < 2 * QUERIES; i += THREADS) {
             u32 query = at + i % QUERIES;
-            const float* from = (i < QUERIES ? lse : delta) + (token + query) * s.heads + head;
+            const float* from = (i < QUERIES ? lse : delta) + (u64)(token + query) * s.heads + head;
             copy_async<4>(stats + (stage * 2 * QUERIES + i) * 4, from, query < s.seq ? 4 : 0);
         }
     };
-    u32 lane = threadIdx.x % 32, offset = threadIdx.x / 32 * (16 * M);
+    u32 lane = threadIdx.x % 32, offset = uniform(threadIdx.x / 32) * (16 * M);
+    // This warp's keys, and the last queries that see the first of them, any of them, and any of the block's.
     u32 from = begin + offset, to = from + 16 * M - 1;
-    bool idle = from >= s.seq;
+    u32 until_from = uniform(load_shared(until + offset * 4)), until_to = uniform(load_shared(until + (offset + 16 * M - 1) * 4));
+    u32 tiles = (uniform(load_shared(until + (KEYS - 1) * 4)) - begin) / QUERIES + 1;
+    until += (offset + lane / 4) * 4;
     keys += offset * PITCH;
     values += offset * PITCH;
     Scores scores(s);
     float held_k[K ? M : 1][HEAD / 8][4] = {}, held_v[V ? M : 1][HEAD / 8][4] = {};
-    u32 head = kv_head * s.group, at = begin, last = begin + (tiles - 1) * QUERIES;
-    load_pass(0, head, at);
+    // The pass that is loaded next.
+    u32 head = kv_head * s.group, next = begin, end = begin + tiles * QUERIES;
+    auto load_next = [&](u32 stage) {
+        load_pass(stage, head, next);
+        next += QUERIES;
+        if (next == end) next = begin, head++;
+    };
+    load_next(0);
     for (u32 left = tiles * s.group, stage = 0; left > 0; left--, stage ^= STAGES - 1) {
-        bool sees = !idle && at + QUERIES > from && first[at] <= to;
-        bool edge = at < to || first[least(at + QUERIES, s.seq) - 1] > from;
+        u32 at = (next == begin ? end : next) - QUERIES;
+        bool sees = from < s.seq && at + QUERIES > from && at <= until_to;
         copies_wait();
         __syncthreads();
-        u32 next_head = at == last ? head + 1 : head, next = at == last ? begin : at + QUERIES;
-        if (STAGES == 2 && left > 1) load_pass(stage ^ 1, next_head, next);
+        if (STAGES == 2 && left > 1) load_next(stage ^ 1);
         u32 q_tile = queries + stage * QUERIES * PITCH, dout_tile = douts + stage * QUERIES * PITCH;
         if (sees) {
-            float x[M][N][4] = {}, gradient[M][N][4] = {};
-            multiply(x, keys, q_tile);
-            if (K) multiply(gradient, values, dout_tile);
-            float lses[N][2], deltas[N][2];
+            float x[M][N][4] = {}, gradient[M][N][4];
+            u32 stat = stats + (stage * 2 * QUERIES + lane % 4 * 2) * 4;
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                u32 stat = stats + (stage * 2 * QUERIES + 8 * n + lane % 4 * 2) * 4;
-                load_shared(lses[n], stat);
-                load_shared(deltas[n], stat + QUERIES * 4);
+                float delta[2];
+                load_shared(delta, stat + (QUERIES + 8 * n) * 4);
+#pragma unroll
+                for (int i = 0; i < 4 * M; i++) gradient[i / 4][n][i % 4] = -delta[i % 2];
             }
+            multiply(x, keys, q_tile);
+            if (K) multiply(gradient, values, dout_tile);
             if (scores.capped) {
 #pragma unroll
                 for (int i = 0; i < M * N * 4; i++) {
-                    int m = i / (4 * N), n = i / 4 % N, e = i % 4;
-                    scores.cap(x[m][n][e], gradient[m][n][e], deltas[n][e % 2]);
+                    scores.cap(x[i / (4 * N)][i / 4 % N][i % 4], gradient[i / (4 * N)][i / 4 % N][i % 4]);
                 }
             }
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                float lse[2] = {lses[n][0] * LOG2_E, lses[n][1] * LOG2_E};
+                float lse[2];
+                load_shared(lse, stat + 8 * n * 4);
 #pragma unroll
-                for (int i = 0; i < M * 4; i++) {
-                    scores.backward(x[i / 4][n][i % 4], gradient[i / 4][n][i % 4], lse[i % 2], deltas[n][i % 2]);
+                for (int i = 0; i < 4 * M; i++) {
+                    scores.backward(x[i / 4][n][i % 4], gradient[i / 4][n][i % 4], lse[i % 2] * LOG2_E);
                 }
             }
-            if (edge) {
+            if (at < to || at + QUERIES - 1 > until_from) {
 #pragma unroll
-                for (int j = 0; j < 2 * N; j++) {
-                    u32 query = at + j / 2 * 8 + lane % 4 * 2 + j % 2, begins = first[least(query, s.seq - 1)];
+                for (int i = 0; i < 2 * M; i++) {
+                    u32 key = from + 8 * i + lane / 4, last = load_shared(until + 8 * i * 4);
 #pragma unroll
-                    for (int i = 0; i < 2 * M; i++) {
-                        u32 key = from + 8 * i + lane / 4;
+                    for (int j = 0; j < 2 * N; j++) {
+                        u32 query = at + j / 2 * 8 + lane % 4 * 2 + j % 2;
                         int e = i % 2 * 2 + j % 2;
-                        if (key > query || key < begins) x[i / 2][j / 2][e] = gradient[i / 2][j / 2][e] = 0.0f;
+                        if (query < key || query > last) x[i / 2][j / 2][e] = gradient[i / 2][j / 2][e] = 0.0f;
                     }
                 }
             }
@@ -540,23 +569,20 @@ __device__ __forceinline__ void backward_kv(const Shape& s, u32 tile, const bf16
         }
         if (STAGES == 1) {
             __syncthreads();
-            if (left > 1) load_pass(0, next_head, next);
+            if (left > 1) load_next(0);
         }
-        head = next_head;
-        at = next;
     }
-    u64 to_at = token * s.kv_stride + kv_head * s.dim;
     if constexpr (K) {
 #pragma unroll
         for (int i = 0; i < M * HEAD / 2; i++) held_k[i / (HEAD / 2)][i / 4 % (HEAD / 8)][i % 4] *= s.scale;
-        store_rows<M>(values, held_k, dk + to_at, s.kv_stride, from, s, wide);
+        store_rows<M>(values, held_k, rows_of(dk, token, s.kv_stride, kv_head, s), s.kv_stride, from, s, wide);
     }
-    if constexpr (V) store_rows<M>(keys, held_v, dv + to_at, s.kv_stride, from, s, wide);
+    if constexpr (V) store_rows<M>(keys, held_v, rows_of(dv, token, s.kv_stride, kv_head, s), s.kv_stride, from, s, wide);
 }
 
 // blockIdx: key/value head of a sequence, tile of keys from the first, which most see. Query heads of the group in order,
 // tiles of queries in order. Registers hold the sums of both gradients up to a head of 128; beyond, a block computes one.
-KERNEL(ToKv::THREADS, TO_KV_BLOCKS)
+KERNEL(ToKv::THREADS, BLOCKS)
 attention_backward_kv_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, const u32* first, const bf16* dout,
                            const float* lse, const float* delta, bf16* dk, bf16* dv) {
     if constexpr (HEAD <= 128) {

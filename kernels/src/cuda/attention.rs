@@ -1,49 +1,14 @@
 //! Causal grouped-query attention in tiles, as [`crate::attention`], with an optional soft-cap and operands that may
-//! lie side by side in a token's row.
+//! lie side by side in a token's row. bf16 goes to tensor cores (`mma`), f32 does not (`plain`).
 //!
 //! Within a sequence `first` never falls: documents and sliding windows have it so. Where it does, results are wrong
 //! (never out of bounds).
 
-use super::device::{Arg, args, blocks};
-use super::sources::{Kernel, Source, source};
+pub(super) mod mma;
+pub(super) mod plain;
+
+use super::device::args;
 use super::{Error, Queue, Real, View, ViewMut};
-
-/// Head dimensions that the sources are compiled for; others use the next greater.
-const HEADS: [usize; 3] = [64, 128, 256];
-
-pub(super) static SOURCES: [Source; 3] =
-    [source!("attention.cu", Some(64)), source!("attention.cu", Some(128)), source!("attention.cu", Some(256))];
-
-pub(super) static KERNELS: [Kernel; 24] = {
-    const fn of(head: usize) -> [Kernel; 8] {
-        let source = &SOURCES[head];
-        // Tiles of the kernels: their operands and scores.
-        let (dim, tile) = (HEADS[head], if HEADS[head] > 128 { 16 } else { 32 });
-        let (operand, scores) = (tile * (dim + 1) * 4, tile * (tile + 1) * 4);
-        let forward = (3 * operand + scores) as u32;
-        let backward = (4 * operand + 2 * scores) as u32;
-        [
-            Kernel::new(source, "attention_forward_f32", THREADS).with_shared(forward),
-            Kernel::new(source, "attention_forward_bf16", THREADS).with_shared(forward),
-            Kernel::new(source, "attention_delta_f32", THREADS),
-            Kernel::new(source, "attention_delta_bf16", THREADS),
-            Kernel::new(source, "attention_backward_q_f32", THREADS).with_shared(backward),
-            Kernel::new(source, "attention_backward_q_bf16", THREADS).with_shared(backward),
-            Kernel::new(source, "attention_backward_kv_f32", THREADS).with_shared(backward),
-            Kernel::new(source, "attention_backward_kv_bf16", THREADS).with_shared(backward),
-        ]
-    }
-    let [a, b, c, d, e, f, g, h] = of(0);
-    let [i, j, k, l, m, n, o, p] = of(1);
-    let [q, r, s, t, u, v, w, x] = of(2);
-    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x]
-};
-const FORWARD: usize = 0;
-const DELTA: usize = 2;
-const BACKWARD_Q: usize = 4;
-const BACKWARD_KV: usize = 6;
-
-const THREADS: u32 = 256;
 
 /// Sizes. `rows` sequences of `seq` tokens, T = rows * seq; N query heads, G key/value heads (G divides N), D head
 /// dimension.
@@ -108,7 +73,12 @@ impl Shape {
         let dim = self.head_dim;
         assert!(dim > 0 && dim <= 256 && dim.is_multiple_of(4), "head dimension {dim}");
         assert!(self.kv_heads > 0 && self.heads.is_multiple_of(self.kv_heads), "key/value heads divide the heads");
-        assert!(self.rows <= 65_535 && self.heads <= 65_535, "{self:?} is too large for one launch");
+        let tokens = u32::try_from(self.tokens());
+        assert!(
+            self.rows <= 65_535 && self.heads <= 65_535 && self.seq <= 1 << 20 && tokens.is_ok(),
+            "{self:?} is too large for one launch"
+        );
+        assert!(self.scale > 0.0, "a factor of scores is positive");
         assert!(qkv.iter().all(|len| *len == self.qkv_len()), "q, k, v [T, N + 2 G, D]");
         assert!(out.iter().all(|len| *len == self.tokens() * self.heads * dim), "out, dout [T,N,D]");
         assert!(first == self.tokens() && lse == self.tokens() * self.heads, "first [T], lse [T,N]");
@@ -142,16 +112,26 @@ impl Shape {
             cap: self.cap.unwrap_or(0.0),
         }
     }
-
-    /// Index of the source, and queries or keys of a tile.
-    fn source(&self) -> (usize, usize) {
-        let index = HEADS.iter().position(|head| *head >= self.head_dim).expect("checked: up to 256");
-        (index, if HEADS[index] > 128 { 16 } else { 32 })
-    }
 }
 
-fn kernel<T: Real>(source: usize, name: usize) -> &'static Kernel {
-    &KERNELS[source * 8 + name + T::INDEX]
+/// Addresses of what the kernels read and write.
+struct Operands {
+    q: u64,
+    k: u64,
+    v: u64,
+    first: u64,
+    out: u64,
+    lse: u64,
+}
+
+/// Of the backward pass beside.
+struct Gradients {
+    dout: u64,
+    dq: u64,
+    dk: u64,
+    dv: u64,
+    /// Scratch [T,N]: the sum of dout * out over a head.
+    delta: u64,
 }
 
 /// out [T,N,D] and lse [T,N] (log-sum-exp of the scores). `first[t]` is the first token of its sequence that token t
@@ -171,12 +151,9 @@ pub fn forward<T: Real>(
     lse: ViewMut<'_, f32>,
 ) -> Result<(), Error> {
     shape.check(&[qkv.len()], &[out.len()], first.len(), lse.len());
-    let (source, tile) = shape.source();
-    let kernel = kernel::<T>(source, FORWARD);
-    let grid = (blocks(shape.seq, tile), shape.heads as u32, shape.rows as u32);
     let [q, k, v] = shape.parts::<T>(qkv.address());
-    let args: [&dyn Arg; 7] = [&shape.sizes(), &q, &k, &v, &first.address(), &out.address(), &lse.address()];
-    queue.launch(kernel, grid, kernel.shared_bytes, &args)
+    let operands = Operands { q, k, v, first: first.address(), out: out.address(), lse: lse.address() };
+    if T::INDEX == 0 { plain::forward(queue, shape, &operands) } else { mma::forward(queue, shape, &operands) }
 }
 
 /// Elements of the scratch of [`backward`].
@@ -202,19 +179,13 @@ pub fn backward<T: Real>(
 ) -> Result<(), Error> {
     shape.check(&[qkv.len(), dqkv.len()], &[out.len(), dout.len()], first.len(), lse.len());
     assert!(scratch.len() >= scratch_len(shape), "scratch of {} floats", scratch.len());
-    let (source, tile) = shape.source();
-    let (sizes, tiles, rows) = (shape.sizes(), blocks(shape.seq, tile), shape.rows as u32);
     let [q, k, v] = shape.parts::<T>(qkv.address());
     let [dq, dk, dv] = shape.parts::<T>(dqkv.address());
-    let (first, dout, lse, delta) = (first.address(), dout.address(), lse.address(), scratch.address());
-    let tokens = shape.tokens() as u64;
-    let grid = (blocks(shape.tokens() * shape.heads, THREADS as usize / 32), 1, 1);
-    let args: [&dyn Arg; 5] = [&sizes, &tokens, &out.address(), &dout, &delta];
-    queue.launch(kernel::<T>(source, DELTA), grid, 0, &args)?;
-    let to_kv = kernel::<T>(source, BACKWARD_KV);
-    let args: [&dyn Arg; 10] = [&sizes, &q, &k, &v, &first, &dout, &lse, &delta, &dk, &dv];
-    queue.launch(to_kv, (tiles, shape.kv_heads as u32, rows), to_kv.shared_bytes, &args)?;
-    let to_q = kernel::<T>(source, BACKWARD_Q);
-    let args: [&dyn Arg; 9] = [&sizes, &q, &k, &v, &first, &dout, &lse, &delta, &dq];
-    queue.launch(to_q, (tiles, shape.heads as u32, rows), to_q.shared_bytes, &args)
+    let operands = Operands { q, k, v, first: first.address(), out: out.address(), lse: lse.address() };
+    let gradients = Gradients { dout: dout.address(), dq, dk, dv, delta: scratch.address() };
+    if T::INDEX == 0 {
+        plain::backward(queue, shape, &operands, &gradients)
+    } else {
+        mma::backward(queue, shape, &operands, &gradients)
+    }
 }

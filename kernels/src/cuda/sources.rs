@@ -4,10 +4,12 @@ use super::{adamw, attention, cross_entropy, embedding, linear, pieces, pointwis
 use std::fmt;
 
 /// Files that sources include, by name.
-pub(super) const HEADERS: [(&str, &str); 3] = [
+pub(super) const HEADERS: [(&str, &str); 5] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("planes.cuh", include_str!("../../cuda/planes.cuh")),
     ("columns.cuh", include_str!("../../cuda/columns.cuh")),
+    ("attention.cuh", include_str!("../../cuda/attention.cuh")),
+    ("mma.cuh", include_str!("../../cuda/mma.cuh")),
 ];
 
 /// A CUDA file with its definitions: what becomes one cubin.
@@ -23,13 +25,17 @@ pub struct Source {
 /// A source by its file's name in kernels/cuda.
 macro_rules! source {
     ($file:literal, $head:expr) => {
-        $crate::cuda::sources::Source::new($file, include_str!(concat!("../../cuda/", $file)), $head)
+        $crate::cuda::sources::Source::new(
+            $file,
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/cuda/", $file)),
+            $head,
+        )
     };
 }
 pub(super) use source;
 
 /// All sources.
-pub const SOURCES: [&Source; 12] = [
+pub const SOURCES: [&Source; 17] = [
     &adamw::SOURCE,
     &split::SOURCE,
     &pieces::SOURCE,
@@ -39,13 +45,18 @@ pub const SOURCES: [&Source; 12] = [
     &rope::SOURCE,
     &embedding::SOURCE,
     &cross_entropy::SOURCE,
-    &attention::SOURCES[0],
-    &attention::SOURCES[1],
-    &attention::SOURCES[2],
+    &attention::plain::SOURCES[0],
+    &attention::plain::SOURCES[1],
+    &attention::plain::SOURCES[2],
+    &attention::mma::SOURCES[0],
+    &attention::mma::SOURCES[1],
+    &attention::mma::SOURCES[2],
+    &attention::mma::SOURCES[3],
+    &attention::mma::SOURCES[4],
 ];
 
 /// All kernels, by their modules.
-pub const KERNELS: [&[Kernel]; 10] = [
+pub const KERNELS: [&[Kernel]; 11] = [
     &adamw::KERNELS,
     &split::KERNELS,
     &pieces::KERNELS,
@@ -55,7 +66,8 @@ pub const KERNELS: [&[Kernel]; 10] = [
     &rope::KERNELS,
     &embedding::KERNELS,
     &cross_entropy::KERNELS,
-    &attention::KERNELS,
+    &attention::plain::KERNELS,
+    &attention::mma::KERNELS,
 ];
 
 impl Source {
