@@ -348,7 +348,7 @@ mod tests {
                      --durability none --discard --lr 1e30 --steps 0";
         let settings = resolved(flags).unwrap().settings;
         assert!(settings.data[0].is_absolute());
-        assert_eq!((settings.ram, settings.max_grad_norm, settings.shuffle), (Auto::Auto, None));
+        assert_eq!((settings.ram, settings.max_grad_norm, settings.shuffle), (Auto::Auto, None, false));
         let writes = |flags| resolved(flags).unwrap().settings.max_writes;
         assert_eq!((writes("--max-writes 20TB"), writes("")), (Some(20_000_000_000_000), None));
         assert_eq!(writes("--max-writes 5% --tbw 600 --store a --store b"), Some(60_000_000_000_000));
