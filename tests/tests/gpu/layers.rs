@@ -193,7 +193,7 @@ impl Input {
         let (dims, tokens) = (Dims::new(config), micro.ids.len());
         let layout = Layout::new(manifest, Some(PAGE), PAGE);
         let tiles = Tiles::on_gpu(config.vocab, config.hidden);
-        let activations = Activations::new(5, &dims, 1, &tiles, &[tokens; MICRO], on_gpu(precision));
+        let activations = Activations::on(on_gpu(precision), 5, &dims, 1, &tiles, &[tokens; MICRO]);
         let kept = mt_trainer::schedule::Kept::uniform(1, level, false);
         let description = Description {
             config,

@@ -92,7 +92,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
     let (manifest, dims) = (Manifest::new(config), Dims::new(config));
     let layout = Layout::new(&manifest, Some(1 << 20), CHUNK);
     let tiles = Tiles::on_gpu(config.vocab, config.hidden);
-    let activations = Activations::new(5, &dims, 1, &tiles, &[TOKENS], on_gpu(Precision::Bf16));
+    let activations = Activations::on(on_gpu(Precision::Bf16), 5, &dims, 1, &tiles, &[TOKENS]);
     let kept = Kept::uniform(1, Level::Input, false);
     let description = Description {
         config,

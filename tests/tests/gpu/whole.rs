@@ -122,7 +122,7 @@ impl<'r> Whole<'r> {
         };
         let dims = Dims::new(config);
         let tokens: Vec<usize> = micro_rows.iter().map(|rows| rows * seq).collect();
-        let activations = Activations::new(5, &dims, config.layers, &tiles, &tokens, on_gpu(setup.precision));
+        let activations = Activations::on(on_gpu(setup.precision), 5, &dims, config.layers, &tiles, &tokens);
         let kept = Kept::uniform(config.layers, setup.level, setup.logits);
         let description = Description {
             config,
