@@ -192,7 +192,8 @@ impl World {
         let images = if course.has_disk { vec![image.0] } else { Vec::new() };
         let io = MemoryIo::from_image(arena.clone(), images, Settings { queue_depth: 6, ..Settings::new(seed) });
         let device = |id: DeviceId| {
-            let settings = memory::Settings { failed_copy: course.failed_copy, ..memory::Settings::new(seed) };
+            let (failed_copy, idle) = (course.failed_copy, [0, 0, 700, 950][seed as usize / 6 % 4]);
+            let settings = memory::Settings { failed_copy, idle, ..memory::Settings::new(seed) };
             let bytes = budget.device(id).max(PAGE);
             let device = MemoryDevice::new(id, bytes, arena.clone(), settings, None).expect("memory");
             let streams = device.streams();

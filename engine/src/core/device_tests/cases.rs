@@ -54,10 +54,10 @@ fn whatever_is_read_is_what_was_written_last() {
 #[test]
 fn a_crash_leaves_the_last_commit_or_the_one_being_made() {
     let mut checked = 0;
-    for seed in (0..60).filter(|seed| course(*seed).has_disk) {
+    for seed in (0..90).filter(|seed| course(*seed).has_disk) {
         let mut whole = World::new(seed, course(seed));
         assert!(whole.live().is_ok(), "nothing stops the disk");
-        for stop in (seed % 23..=whole.core.io().events()).step_by(23) {
+        for stop in (seed % 11..=whole.core.io().events()).step_by(11) {
             let mut world = World::new(seed, course(seed));
             world.core.io_mut().stop_after(stop);
             let _ = world.live();
@@ -73,8 +73,8 @@ fn a_crash_leaves_the_last_commit_or_the_one_being_made() {
 #[test]
 fn after_a_failed_copy_nothing_succeeds_and_the_last_commit_stands() {
     let mut poisoned = 0;
-    for seed in (0..120).filter(|seed| course(*seed).has_disk) {
-        let mut world = World::new(seed, Course { failed_copy: 20, ..course(seed) });
+    for seed in (0..200).filter(|seed| course(*seed).has_disk) {
+        let mut world = World::new(seed, Course { failed_copy: 40, ..course(seed) });
         if world.live().is_ok() {
             continue;
         }
@@ -122,7 +122,7 @@ fn finds(seed: u64) -> Option<String> {
 fn planted_bugs_of_devices_are_found() {
     for bug in DEVICES {
         let _nest = Nest::of(bug);
-        let found = (0..400).find_map(|seed| Some((seed, finds(seed)?)));
+        let found = (0..600).find_map(|seed| Some((seed, finds(seed)?)));
         let (seed, said) = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
         eprintln!("{bug:?}: seed {seed}: {}", said.lines().next().unwrap_or_default());
         assert!(!said.contains("deadlock"), "{bug:?}: only a bound found it: {said}");
