@@ -87,6 +87,10 @@ impl<I: Io> Core<I> {
         let (id, stage) = (interval.run, interval.stage.expect("they came down there"));
         let started = self.store(Owner::Interval(seq), self.runs.get(id).run, stage.offset);
         self.interval_mut(seq).outstanding = started;
+        if planted(Canary::StagingEarly) {
+            self.interval_mut(seq).stage = None;
+            self.staging.ring.free(stage);
+        }
     }
 
     /// Gives the span in VRAM back.

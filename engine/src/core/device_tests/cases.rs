@@ -54,10 +54,10 @@ fn whatever_is_read_is_what_was_written_last() {
 #[test]
 fn a_crash_leaves_the_last_commit_or_the_one_being_made() {
     let mut checked = 0;
-    for seed in (0..90).filter(|seed| course(*seed).has_disk) {
+    for seed in (0..60).filter(|seed| course(*seed).has_disk) {
         let mut whole = World::new(seed, course(seed));
         assert!(whole.live().is_ok(), "nothing stops the disk");
-        for stop in (seed % 11..=whole.core.io().events()).step_by(11) {
+        for stop in (seed % 13..=whole.core.io().events()).step_by(13) {
             let mut world = World::new(seed, course(seed));
             world.core.io_mut().stop_after(stop);
             let _ = world.live();
@@ -67,7 +67,7 @@ fn a_crash_leaves_the_last_commit_or_the_one_being_made() {
             }
         }
     }
-    assert!(checked > 10_000, "only {checked} images were checked");
+    assert!(checked > 5_000, "only {checked} images were checked");
 }
 
 #[test]
@@ -120,13 +120,17 @@ fn finds(seed: u64) -> Option<String> {
 
 #[test]
 fn planted_bugs_of_devices_are_found() {
+    let mut missed = Vec::new();
     for bug in DEVICES {
         let _nest = Nest::of(bug);
-        let found = (0..600).find_map(|seed| Some((seed, finds(seed)?)));
-        let (seed, said) = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
+        let Some((seed, said)) = (0..600).find_map(|seed| Some((seed, finds(seed)?))) else {
+            missed.push(bug);
+            continue;
+        };
         eprintln!("{bug:?}: seed {seed}: {}", said.lines().next().unwrap_or_default());
         assert!(!said.contains("deadlock"), "{bug:?}: only a bound found it: {said}");
     }
+    assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
 #[test]
