@@ -66,14 +66,14 @@ pub(crate) enum Canary {
     UnchangedCopy,
     /// Bytes on a device are free before the user's stream has passed.
     FenceIgnored,
-    /// The span in RAM of bytes on their way to VRAM is free before they are up.
-    TransitEarly,
+    /// A span of the staging ring is free before its bytes are on disk.
+    StagingEarly,
     /// Changed bytes leave VRAM before they are in the staging ring.
     DrainEarly,
     /// The span that another interval is relayed from is not kept for it.
     RelayNotKept,
-    /// A relay does not wait for its source to be given back.
-    RelayEarly,
+    /// What is relayed from an access that was to write, and wrote nothing, is what lay in its span.
+    UnwrittenSource,
     /// Changed bytes go to their home while a commit flushes it.
     ReturnNotHeld,
     /// A commit does not wait for the streams of those who changed what it flushes.
@@ -135,10 +135,10 @@ mod nest {
     /// Bugs on the ways to and from devices, which `core/device_tests` finds.
     pub(crate) const DEVICES: [Canary; 9] = [
         Canary::FenceIgnored,
-        Canary::TransitEarly,
+        Canary::StagingEarly,
         Canary::DrainEarly,
         Canary::RelayNotKept,
-        Canary::RelayEarly,
+        Canary::UnwrittenSource,
         Canary::ReturnNotHeld,
         Canary::FlushBeforeFence,
         Canary::VramNotFlushed,

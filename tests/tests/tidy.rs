@@ -24,11 +24,14 @@ const WORDS: [(&str, &[&str]); 3] = [
 ];
 
 /// Files that may hold `unsafe`.
-const UNSAFE: [&str; 12] = [
+const UNSAFE: [&str; 15] = [
     "engine/src/arena.rs",
+    "engine/src/device/cuda.rs",
+    "engine/src/device/cuda/driver.rs",
     "engine/src/io/uring.rs",
     "engine/src/lease.rs",
     "engine/tests/allocations.rs",
+    "engine/tests/device.rs",
     "kernels/src/cuda/blaslt.rs",
     "kernels/src/cuda/buffer.rs",
     "kernels/src/cuda/device.rs",

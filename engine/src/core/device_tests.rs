@@ -47,9 +47,12 @@ struct Course {
     /// The budgets are the smallest with which nothing has a home in memory.
     streams: bool,
     has_disk: bool,
+    /// Somebody has tickets beside the sweeps.
+    tickets: bool,
 }
 
-const PLAIN: Course = Course { passed: 0, unchanged: 0, failed_copy: 0, streams: false, has_disk: true };
+const PLAIN: Course =
+    Course { passed: 0, unchanged: 0, failed_copy: 0, streams: false, has_disk: true, tickets: false };
 
 /// The last stamp of every page, by region and page; None: a scratch page that was never written.
 type Stamps = BTreeMap<(u32, u32), Option<u64>>;
@@ -102,6 +105,7 @@ struct World {
     numbers: Numbers,
     ready: BTreeMap<u64, Result<u64, Error>>,
     tickets: BTreeMap<u64, Result<u64, Error>>,
+    visitor: tickets::Visitor,
     leases: Vec<Lease>,
     stamps: Stamps,
     next_stamp: u64,
@@ -192,7 +196,8 @@ impl World {
         let images = if course.has_disk { vec![image.0] } else { Vec::new() };
         let io = MemoryIo::from_image(arena.clone(), images, Settings { queue_depth: 6, ..Settings::new(seed) });
         let device = |id: DeviceId| {
-            let settings = memory::Settings { failed_copy: course.failed_copy, ..memory::Settings::new(seed) };
+            let (failed_copy, idle) = (course.failed_copy, [0, 0, 700, 950][seed as usize / 6 % 4]);
+            let settings = memory::Settings { failed_copy, idle, ..memory::Settings::new(seed) };
             let bytes = budget.device(id).max(PAGE);
             let device = MemoryDevice::new(id, bytes, arena.clone(), settings, None).expect("memory");
             let streams = device.streams();
@@ -227,6 +232,7 @@ impl World {
             numbers,
             ready: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            visitor: tickets::Visitor::default(),
             leases: Vec::new(),
             commits: vec![stamps.clone()],
             stamps,
@@ -296,7 +302,11 @@ impl World {
     }
 
     fn until<T>(&mut self, mut found: impl FnMut(&mut World) -> Option<T>) -> Result<T, Stopped> {
-        for _ in 0..STEPS_MAX {
+        for step in 0..STEPS_MAX {
+            // A ticket may keep an access waiting until it is given back.
+            if step > 200 && step % 10 == 0 && self.visitor_holds() {
+                self.visit_by_ticket();
+            }
             if let Some(found) = found(self) {
                 return Ok(found);
             }
@@ -364,6 +374,9 @@ impl World {
             }
             for _ in 0..self.numbers.below(3) {
                 self.step()?;
+            }
+            if self.course.tickets && self.numbers.below(2) == 0 {
+                self.visit_by_ticket();
             }
             while let Some(at) = self.leases.iter().position(|l| plan.intervals[l.index].release as usize == node) {
                 let lease = self.leases.remove(at);
@@ -524,7 +537,8 @@ impl World {
             let interval = self.plan.intervals[l.index];
             interval.mode.writes() && interval.run.region.0 != 1
         };
-        if !self.course.has_disk || self.leases.iter().any(writes) || self.numbers.below(4) == 0 {
+        let writes = self.leases.iter().any(writes) || self.visitor_writes();
+        if !self.course.has_disk || writes || self.numbers.below(4) == 0 {
             return Ok(());
         }
         self.until(|world| (world.acknowledged == world.begun).then_some(()))?;
@@ -550,15 +564,18 @@ impl World {
         for sweep in 0..3 {
             self.sweep(sweep < 2 && self.plan.schedule.cyclic)?;
             if self.course.has_disk && self.numbers.below(3) == 0 {
+                self.visitor_leaves()?;
                 self.until(|world| (world.acknowledged == world.begun).then_some(()))?;
                 self.commit();
             }
         }
+        self.visitor_leaves()?;
         self.until(|world| (world.acknowledged == world.begun).then_some(()))?;
         self.quiet()?;
         if let Some(plan) = self.visit() {
             self.plan = plan;
             self.sweep(false)?;
+            self.visitor_leaves()?;
             self.quiet()?;
         }
         if self.course.has_disk {

@@ -7,7 +7,6 @@
 //! Invariant: a source that is streamed is not freed before its relay has the bytes, is freed, or will never be.
 
 use super::Core;
-use crate::canary::{Canary, planted};
 use crate::core::interval::{Interval, State};
 use crate::error::Error;
 use crate::io::Io;
@@ -35,7 +34,6 @@ impl<I: Io> Core<I> {
         match source.state() {
             State::Free => Source::Gone,
             State::Ready if relay.is_beside && self.sweeps.cursor() > seq => Source::Ready,
-            State::Ready if planted(Canary::RelayEarly) => Source::Ready,
             State::Held | State::Writing | State::Kept => Source::Ready,
             _ => Source::Waits,
         }

@@ -5,7 +5,6 @@
 //! it has in the arena's window, or, where that is used up or the home is in VRAM, through the staging ring.
 
 use super::Core;
-use crate::canary::{Canary, planted};
 use crate::core::copies::Job;
 use crate::core::interval::State;
 use crate::core::pages::Content;
@@ -148,9 +147,6 @@ impl<I: Io> Core<I> {
         let device = interval.device.expect("an interval on a device");
         let (from, to) = (FrameRef::new(offset, interval.bytes as u32), interval.offset);
         self.copy(device, Job::Upload(seq), DeviceOp::Upload { from, to });
-        if planted(Canary::TransitEarly) {
-            self.end_transit(seq);
-        }
     }
 
     /// Its bytes are in VRAM: nobody needs those in RAM for it any more.

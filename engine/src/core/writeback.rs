@@ -39,7 +39,7 @@ impl<I: Io> Core<I> {
         let interval = self.interval(seq);
         let (id, mode) = (interval.run, interval.mode);
         if !interval.changed {
-            if interval.is_kept() && !mode.reads() {
+            if interval.is_kept() && !mode.reads() && !planted(Canary::UnwrittenSource) {
                 // Nothing was written, and nothing read: the bytes for the other are still to come.
                 self.interval_mut(seq).become_state(State::Reserved);
                 return self.sweeps.wait_again(seq);

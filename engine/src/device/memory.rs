@@ -35,12 +35,14 @@ pub struct Settings {
     pub queue_depth: u32,
     /// How many copies of a thousand fail.
     pub failed_copy: u32,
+    /// At how many polls of a thousand nothing happens: a slow link.
+    pub idle: u32,
 }
 
 impl Settings {
     /// A device without faults.
     pub fn new(seed: u64) -> Settings {
-        Settings { seed, queue_depth: 8, failed_copy: 0 }
+        Settings { seed, queue_depth: 8, failed_copy: 0, idle: 0 }
     }
 }
 
@@ -259,12 +261,12 @@ impl Device for MemoryDevice {
     }
 
     fn poll(&mut self, out: &mut Vec<DeviceCompletion>) -> Result<(), Error> {
+        let is_idle = self.luck.thousandths(self.settings.idle);
         let count = {
             let mut shared = self.streams.lock();
-            for _ in 0..shared.rng.below(COMPLETIONS_MAX) {
-                shared.turn();
-            }
-            shared.rng.below(COMPLETIONS_MAX + 1)
+            let turns = shared.rng.below(COMPLETIONS_MAX);
+            (0..if is_idle { 0 } else { turns }).for_each(|_| shared.turn());
+            if is_idle { 0 } else { shared.rng.below(COMPLETIONS_MAX + 1) }
         };
         for _ in 0..count {
             let shared = self.streams.lock();

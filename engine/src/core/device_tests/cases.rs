@@ -57,7 +57,7 @@ fn a_crash_leaves_the_last_commit_or_the_one_being_made() {
     for seed in (0..60).filter(|seed| course(*seed).has_disk) {
         let mut whole = World::new(seed, course(seed));
         assert!(whole.live().is_ok(), "nothing stops the disk");
-        for stop in (seed % 23..=whole.core.io().events()).step_by(23) {
+        for stop in (seed % 13..=whole.core.io().events()).step_by(13) {
             let mut world = World::new(seed, course(seed));
             world.core.io_mut().stop_after(stop);
             let _ = world.live();
@@ -67,14 +67,14 @@ fn a_crash_leaves_the_last_commit_or_the_one_being_made() {
             }
         }
     }
-    assert!(checked > 10_000, "only {checked} images were checked");
+    assert!(checked > 5_000, "only {checked} images were checked");
 }
 
 #[test]
 fn after_a_failed_copy_nothing_succeeds_and_the_last_commit_stands() {
     let mut poisoned = 0;
-    for seed in (0..120).filter(|seed| course(*seed).has_disk) {
-        let mut world = World::new(seed, Course { failed_copy: 20, ..course(seed) });
+    for seed in (0..200).filter(|seed| course(*seed).has_disk) {
+        let mut world = World::new(seed, Course { failed_copy: 40, ..course(seed) });
         if world.live().is_ok() {
             continue;
         }
@@ -120,13 +120,17 @@ fn finds(seed: u64) -> Option<String> {
 
 #[test]
 fn planted_bugs_of_devices_are_found() {
+    let mut missed = Vec::new();
     for bug in DEVICES {
         let _nest = Nest::of(bug);
-        let found = (0..400).find_map(|seed| Some((seed, finds(seed)?)));
-        let (seed, said) = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
+        let Some((seed, said)) = (0..600).find_map(|seed| Some((seed, finds(seed)?))) else {
+            missed.push(bug);
+            continue;
+        };
         eprintln!("{bug:?}: seed {seed}: {}", said.lines().next().unwrap_or_default());
         assert!(!said.contains("deadlock"), "{bug:?}: only a bound found it: {said}");
     }
+    assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
 #[test]
