@@ -183,7 +183,7 @@ __device__ __forceinline__ u32 uniform(u32 x) { return __shfl_sync(0xffffffffu, 
 __device__ __forceinline__ u32 least(u32 a, u32 b) { return a < b ? a : b; }
 
 // 16 M own rows of each warp and 8 N rows on the right, of which STAGES are in shared memory at once. The fastest of
-// those tried on an H200 that take at most 99 KiB, which every architecture has; two blocks fit where there is twice it.
+// those tried on an H200 that take at most 99 KiB, which every architecture has; two blocks fit where there is more.
 template <int M_, int N_, int STAGES_> struct Tiles {
     static constexpr int M = M_, N = N_, STAGES = STAGES_, WARPS = 4, THREADS = WARPS * 32;
     static constexpr int OWN = WARPS * M * 16, PASS = N * 8;
