@@ -1,5 +1,5 @@
-// Attention of f32 operands in tiles, without tensor cores: causal, grouped queries, any head dimension up to HEAD. Never an
-// S x S matrix in memory; backward computes the probabilities again from the log-sum-exp.
+// Attention of f32 operands in tiles, without tensor cores: causal, grouped queries, any head dimension up to HEAD.
+// Never an S x S matrix in memory; backward computes the probabilities again from the log-sum-exp.
 //
 // Which tokens a token sees is `first` alone: keys first[t]..=t of its own sequence. Within a sequence `first` never
 // falls, so that the tiles which a tile sees are a run. Everything is summed in an order fixed by the shape: a block
@@ -53,8 +53,8 @@ __device__ __forceinline__ void accumulate(float (&held)[HELD], const float* a, 
     }
 }
 
-__device__ __forceinline__ void store_tile(float* to, const float (&held)[HELD], float factor, u32 begin, u32 seq, u32 dim,
-                                           u32 stride) {
+__device__ __forceinline__ void store_tile(float* to, const float (&held)[HELD], float factor, u32 begin, u32 seq,
+                                           u32 dim, u32 stride) {
 #pragma unroll
     for (int j = 0; j < HELD; j++) {
         u32 i = threadIdx.x + j * THREADS, row = i / HEAD, column = i % HEAD;
@@ -64,7 +64,8 @@ __device__ __forceinline__ void store_tile(float* to, const float (&held)[HELD],
 
 // blockIdx: tile of queries, query head, sequence.
 KERNEL(THREADS, 2)
-attention_forward_f32(Shape s, const float* q, const float* k, const float* v, const u32* first, float* out, float* lse) {
+attention_forward_f32(Shape s, const float* q, const float* k, const float* v, const u32* first, float* out,
+                      float* lse) {
     extern __shared__ float shared[];
     float* queries = shared;
     float* keys = queries + TILE * PITCH;
@@ -160,7 +161,7 @@ __device__ __forceinline__ void scores_backward(Shape s, const float* queries, c
 // blockIdx: tile of queries, query head, sequence.
 KERNEL(THREADS, 2)
 attention_backward_q_f32(Shape s, const float* q, const float* k, const float* v, const u32* first,
-                                           const float* dout, const float* lse, const float* delta, float* dq) {
+                         const float* dout, const float* lse, const float* delta, float* dq) {
     extern __shared__ float shared[];
     float* queries = shared;
     float* keys = queries + TILE * PITCH;
@@ -195,7 +196,7 @@ attention_backward_q_f32(Shape s, const float* q, const float* k, const float* v
 // blockIdx: tile of keys, key/value head, sequence. Query heads of the group in order, tiles of queries in order.
 KERNEL(THREADS, 2)
 attention_backward_kv_f32(Shape s, const float* q, const float* k, const float* v, const u32* first,
-                                            const float* dout, const float* lse, const float* delta, float* dk, float* dv) {
+                          const float* dout, const float* lse, const float* delta, float* dk, float* dv) {
     extern __shared__ float shared[];
     float* queries = shared;
     float* keys = queries + TILE * PITCH;

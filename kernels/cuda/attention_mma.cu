@@ -1,14 +1,15 @@
-// Attention of bf16 operands on tensor cores: causal, grouped queries, any head dimension up to HEAD, which zeros fill up.
+// Attention of bf16 operands on tensor cores: causal, grouped queries, any head dimension up to HEAD; zeros fill up the
+// rest. Never an S x S matrix in memory.
 //
 // Which tokens a token sees is `first` alone: keys first[t]..=t of its own sequence. Within a sequence `first` never
-// falls, so that the tiles which a tile sees are a run. A warp owns 16 or 32 rows: of queries in forward and backward_q, of
-// keys in backward_kv, where scores are held transposed. The sums of its rows stay in its registers, and scores turn there
-// into the next product's left operand; the tiles on the right pass through shared memory, loaded while the one before is
-// worked on.
+// falls, so that the tiles which a tile sees are a run. A warp owns 16 or 32 rows: of queries in forward and
+// backward_q, of keys in backward_kv, where scores are held transposed. The sums of its rows stay in its registers, and
+// there scores turn into the left operand of the next product; tiles on the right pass through shared memory, loaded
+// while the ones before are worked on. A warp skips tiles that its rows do not see, and masks only those seen in part.
 //
 // Everything is summed in an order fixed by the shape: a block owns what it writes. For that the backward pass computes
-// scores twice, 7 products instead of 5: gradients of q kept in partial sums would take seq / KEYS times their memory, and
-// blocks that add to one sum in turn wait for each other where the causal triangle gives them unequal work.
+// scores twice, 7 products instead of 5. Partial sums of the gradient of q would take seq / KEYS times its memory, and
+// blocks that add to one sum in turn would wait for each other, since the causal triangle gives them unequal work.
 #include "attention.cuh"
 #include "mma.cuh"
 
@@ -19,20 +20,20 @@
 constexpr float LOG2_E = 1.4426950408889634f;
 constexpr float LN_2 = 0.6931471805599453f;
 
-// Rows of HEAD bf16 in shared memory, in chunks of 16 bytes, so that 8 chunks of 8 neighbouring rows lie in all 32 banks:
-// exchanged within 128 bytes where a row is a multiple of that, else by a chunk between rows.
+// Rows of HEAD bf16 in shared memory, in chunks of 16 bytes. The same chunk of 8 neighbouring rows must lie in all 32
+// banks: chunks are exchanged within 128 bytes where a row is a multiple of that, else a chunk's room is between rows.
 constexpr bool SWIZZLED = HEAD % 64 == 0;
 constexpr u32 PITCH = (HEAD + (SWIZZLED ? 0 : 8)) * 2;
 
 __device__ __forceinline__ u32 chunk_at(u32 row, u32 chunk) {
     return row * PITCH + (SWIZZLED ? chunk ^ (row & 7) : chunk) * 16;
 }
-// Where in a tile a lane reads matrices whose first row (a multiple of 8) and chunk (even) are given, from where it does
-// for row and chunk 0.
+// Where in a tile a lane reads the matrices at a row (a multiple of 8) and a chunk (even), from where it does at 0, 0.
 __device__ __forceinline__ u32 further(u32 at, u32 row, u32 chunk) {
     return (SWIZZLED ? (at ^ (chunk % 8 * 16)) + chunk / 8 * 128 : at + chunk * 16) + row * PITCH;
 }
-// Four matrices row by row: a left operand; a right one [k, n] of two n, transposed; two right ones [n, k], in turn.
+// Of four matrices: [0-7, 0], [8-15, 0], [0-7, 1], [8-15, 1] of rows and chunks. They are a left operand; two right
+// operands, one after the other, if rows are k and the matrices are transposed; two in turn, if rows are n.
 __device__ __forceinline__ u32 lane_at() { return chunk_at(threadIdx.x % 16, threadIdx.x / 16 % 2); }
 
 // Lanes that share a row in copies: a power of two that is at least its chunks.
@@ -92,8 +93,8 @@ __device__ __forceinline__ void load_rows(u32 tile, Rows rows, u32 begin, const 
 
 // The rows of a warp, through its own rows of a tile.
 template <int M>
-__device__ __forceinline__ void store_rows(u32 tile, const float (&from)[M][HEAD / 8][4], bf16* to, u32 stride, u32 begin,
-                                           const Shape& s, bool wide) {
+__device__ __forceinline__ void store_rows(u32 tile, const float (&from)[M][HEAD / 8][4], bf16* to, u32 stride,
+                                           u32 begin, const Shape& s, bool wide) {
     u32 lane = threadIdx.x % 32;
     __syncwarp();
 #pragma unroll
@@ -181,8 +182,8 @@ __device__ __forceinline__ u32 uniform(u32 x) { return __shfl_sync(0xffffffffu, 
 
 __device__ __forceinline__ u32 least(u32 a, u32 b) { return a < b ? a : b; }
 
-// Of M x 16 own rows of each of WARPS warps and N x 8 rows on the right, STAGES of them in shared memory at once. All take at
-// most 99 KiB, which every architecture has, and two blocks fit a multiprocessor of those that have more.
+// 16 M own rows of each warp and 8 N rows on the right, of which STAGES are in shared memory at once. The fastest of
+// those tried on an H200 that take at most 99 KiB, which every architecture has; two blocks fit where there is more.
 template <int M_, int N_, int STAGES_> struct Tiles {
     static constexpr int M = M_, N = N_, STAGES = STAGES_, WARPS = 4, THREADS = WARPS * 32;
     static constexpr int OWN = WARPS * M * 16, PASS = N * 8;
@@ -195,7 +196,8 @@ constexpr int BLOCKS = 2;
 // blockIdx: head of a sequence, tile of queries, from the last, which sees most.
 KERNEL(Forward::THREADS, BLOCKS)
 attention_forward_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, const u32* first, bf16* out, float* lse) {
-    constexpr int M = Forward::M, N = Forward::N, THREADS = Forward::THREADS, QUERIES = Forward::OWN, KEYS = Forward::PASS;
+    constexpr int M = Forward::M, N = Forward::N, THREADS = Forward::THREADS;
+    constexpr int QUERIES = Forward::OWN, KEYS = Forward::PASS;
     u32 queries = shared_address(shared), keys = queries + QUERIES * PITCH, values = keys + KEYS * PITCH;
     u32 head = blockIdx.x % s.heads, begin = (gridDim.y - 1 - blockIdx.y) * QUERIES;
     u32 token = blockIdx.x / s.heads * s.seq;
@@ -210,7 +212,7 @@ attention_forward_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, con
 
     u32 lane = threadIdx.x % 32, offset = uniform(threadIdx.x / 32) * (16 * M);
     // This warp's queries: the first and the last that is of the sequence, and the keys that they see.
-    u32 from = begin + offset, to = least(from + 16 * M, s.seq) - 1;
+    u32 from = begin + offset, to = least(from + 16 * M - 1, s.seq - 1);
     u32 low = uniform(from < s.seq ? first[from] : 0), low_of_last = uniform(from < s.seq ? first[to] : 0);
     queries += offset * PITCH;
     float held[M][HEAD / 8][4] = {};
@@ -318,8 +320,8 @@ struct Scores {
         x = tanh_near(x * inside);
         gradient *= fmaf(-x, x, 1.0f);
     }
-    // x becomes the probability, from the query's log-sum-exp to base 2; `gradient`, of the probability less delta, that of
-    // the scaled product.
+    // x becomes the probability, from the query's log-sum-exp to base 2; `gradient`, the probability's less delta, that
+    // of the scaled product.
     __device__ __forceinline__ void backward(float& x, float& gradient, float lse) const {
         x = exp2_near(fmaf(x, factor, -lse));
         gradient *= x;
@@ -337,9 +339,10 @@ __device__ __forceinline__ float dot(const u32 (&a)[4], const u32 (&b)[4]) {
     return sum;
 }
 
-// delta [T,N] = sum of dout * out over the head, of a block's queries.
+// delta [T,N] = sum of dout * out over the head, of a block's queries, to memory and to `stats` in shared memory.
 template <int COUNT, int THREADS>
-__device__ __forceinline__ void delta_of(float* delta, u32 stats, Rows outs, Rows douts, u32 begin, u32 head, const Shape& s, bool wide) {
+__device__ __forceinline__ void delta_of(float* delta, u32 stats, Rows outs, Rows douts, u32 begin, u32 head,
+                                         const Shape& s, bool wide) {
     constexpr int ROWS = THREADS / SPAN;
     u32 chunk = threadIdx.x % SPAN, column = chunk * 8;
     // Several rows' loads are under way at once.
@@ -385,12 +388,13 @@ attention_backward_q_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, 
     load_rows<KEYS, THREADS>(values, v_rows, at, s, wide);
     Rows out_rows = {rows_of(out, token, s.out_stride, head, s), s.out_stride};
     for (u32 i = threadIdx.x; i < QUERIES; i += THREADS) {
-        store_shared(stats + i * 4, __float_as_uint(lse[(u64)least(begin + i, s.seq - 1) * s.heads + head] * LOG2_E));
+        u64 at = (u64)least(begin + i, s.seq - 1) * s.heads + head;
+        store_shared(stats + i * 4, __float_as_uint(lse[at] * LOG2_E));
     }
     delta_of<QUERIES, THREADS>(delta, stats + QUERIES * 4, out_rows, dout_rows, begin, head, s, wide);
 
     u32 lane = threadIdx.x % 32, offset = uniform(threadIdx.x / 32) * (16 * M);
-    u32 from = begin + offset, to = least(from + 16 * M, s.seq) - 1;
+    u32 from = begin + offset, to = least(from + 16 * M - 1, s.seq - 1);
     u32 low = uniform(first[least(from, to)]), low_of_last = uniform(first[to]);
     queries += offset * PITCH;
     douts += offset * PITCH;
@@ -486,7 +490,9 @@ __device__ __forceinline__ void backward_kv(const Shape& s, u32 tile, const bf16
     first += token;
     load_rows<KEYS, THREADS>(keys, k_rows, begin, s, wide);
     if (K) load_rows<KEYS, THREADS>(values, v_rows, begin, s, wide);
-    for (u32 i = threadIdx.x; i < KEYS; i += THREADS) store_shared(until + i * 4, last_query(begin + i, first, s.seq));
+    for (u32 i = threadIdx.x; i < KEYS; i += THREADS) {
+        store_shared(until + i * 4, last_query(begin + i, first, s.seq));
+    }
     __syncthreads();
     auto load_pass = [&](u32 stage, u32 head, u32 at) {
         Rows q_rows = {rows_of(q, token, s.q_stride, head, s), s.q_stride};
@@ -503,7 +509,8 @@ __device__ __forceinline__ void backward_kv(const Shape& s, u32 tile, const bf16
     u32 lane = threadIdx.x % 32, offset = uniform(threadIdx.x / 32) * (16 * M);
     // This warp's keys, and the last queries that see the first of them, any of them, and any of the block's.
     u32 from = begin + offset, to = from + 16 * M - 1;
-    u32 until_from = uniform(load_shared(until + offset * 4)), until_to = uniform(load_shared(until + (offset + 16 * M - 1) * 4));
+    u32 until_from = uniform(load_shared(until + offset * 4));
+    u32 until_to = uniform(load_shared(until + (offset + 16 * M - 1) * 4));
     u32 tiles = (uniform(load_shared(until + (KEYS - 1) * 4)) - begin) / QUERIES + 1;
     until += (offset + lane / 4) * 4;
     keys += offset * PITCH;
@@ -577,11 +584,13 @@ __device__ __forceinline__ void backward_kv(const Shape& s, u32 tile, const bf16
         for (int i = 0; i < M * HEAD / 2; i++) held_k[i / (HEAD / 2)][i / 4 % (HEAD / 8)][i % 4] *= s.scale;
         store_rows<M>(values, held_k, rows_of(dk, token, s.kv_stride, kv_head, s), s.kv_stride, from, s, wide);
     }
-    if constexpr (V) store_rows<M>(keys, held_v, rows_of(dv, token, s.kv_stride, kv_head, s), s.kv_stride, from, s, wide);
+    if constexpr (V) {
+        store_rows<M>(keys, held_v, rows_of(dv, token, s.kv_stride, kv_head, s), s.kv_stride, from, s, wide);
+    }
 }
 
-// blockIdx: key/value head of a sequence, tile of keys from the first, which most see. Query heads of the group in order,
-// tiles of queries in order. Registers hold the sums of both gradients up to a head of 128; beyond, a block computes one.
+// blockIdx: key/value head of a sequence, tile of keys from the first, which most see. Query heads of the group in
+// order, tiles of queries in order. Registers hold both gradients up to a head of 128; beyond, a block computes one.
 KERNEL(ToKv::THREADS, BLOCKS)
 attention_backward_kv_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, const u32* first, const bf16* dout,
                            const float* lse, const float* delta, bf16* dk, bf16* dv) {

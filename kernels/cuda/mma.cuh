@@ -1,9 +1,10 @@
-// Matrix instructions of a warp (sm_80 and later), asynchronous copies, and tiles of bf16 in shared memory.
+// Matrix instructions of a warp (sm_80 and later), asynchronous copies, and accesses to shared memory by its own 32-bit
+// addresses.
 //
-// Fragments of a warp, lane l with g = l / 4 and t = l % 4: a left operand [16,16] lies in 4 registers, of rows g, g + 8,
-// g, g + 8 and columns 2t, 2t, 2t + 8, 2t + 8 and the next; a right operand [16,8] in 2, of rows 2t and 2t + 8 and the next,
-// column g; a sum [16,8] in 4 floats, of rows g, g, g + 8, g + 8 and columns 2t and 2t + 1 in turn. So two neighbouring sums
-// are, narrowed, a left operand. Shared memory is addressed by its own 32-bit addresses.
+// Fragments of a warp, lane l with g = l / 4 and t = l % 4: a left operand [16,16] lies in 4 registers, of rows g,
+// g + 8, g, g + 8 and columns 2t, 2t, 2t + 8, 2t + 8 and the next; a right operand [16,8] in 2, of rows 2t and 2t + 8
+// and the next, column g; a sum [16,8] in 4 floats, of rows g, g, g + 8, g + 8 and columns 2t and 2t + 1 in turn. So
+// two neighbouring sums are, narrowed, a left operand.
 #pragma once
 #include "common.cuh"
 

@@ -2,15 +2,12 @@
 //! results that are rounded as a bf16 kernel rounds them pass, and results with a fault do not.
 
 use mt_kernels::cuda::attention::{Layout, Shape};
-use reference::{Sees, backward, firsts, forward, part};
+use reference::{ALLOWED_BF16, LEAST, Sees, backward, firsts, forward, part};
 
 #[path = "device/measure.rs"]
 mod measure;
 #[path = "device/attention_reference.rs"]
 mod reference;
-
-const ALLOWED: f64 = 1.5e-2;
-const LEAST: f64 = 0.1;
 
 /// out, dq, dk, dv.
 type Results = [Vec<f64>; 4];
@@ -42,28 +39,32 @@ fn inputs(shape: Shape, sees: Sees) -> Inputs {
     Inputs { shape, qkv, first: firsts(&shape, sees), dout }
 }
 
-/// As a kernel computes them, and what is wanted of its backward pass, which is given its rounded `out`.
-fn kernel(given: &Inputs) -> (Results, [Vec<f64>; 3]) {
-    let Inputs { shape: s, qkv, first, dout } = given;
-    let (out, lse) = forward(s, qkv, first, narrow);
-    let out: Vec<f64> = out.into_iter().map(narrow).collect();
-    let got: Vec<f64> = backward(s, qkv, first, &out, &lse, dout, narrow).into_iter().map(narrow).collect();
-    let want = backward(s, qkv, first, &out, &lse, dout, |x| x);
-    let parts = |of: &[f64]| [0, 1, 2].map(|i| part(s, i, of));
-    let [dq, dk, dv] = parts(&got);
-    ([out, dq, dk, dv], parts(&want))
+/// As a kernel computes them.
+fn kernel(given: &Inputs) -> Results {
+    let (out, lse) = rounded_forward(given);
+    let dqkv = backward(&given.shape, &given.qkv, &given.first, &out, &lse, &given.dout, narrow);
+    let dqkv: Vec<f64> = dqkv.into_iter().map(narrow).collect();
+    let [dq, dk, dv] = [0, 1, 2].map(|i| part(&given.shape, i, &dqkv));
+    [out, dq, dk, dv]
+}
+
+fn rounded_forward(given: &Inputs) -> (Vec<f64>, Vec<f64>) {
+    let (out, lse) = forward(&given.shape, &given.qkv, &given.first, narrow);
+    (out.into_iter().map(narrow).collect(), lse)
+}
+
+/// What is wanted of it. Its backward pass is given its rounded `out`.
+fn wanted(given: &Inputs) -> Results {
+    let (rounded, lse) = rounded_forward(given);
+    let dqkv = backward(&given.shape, &given.qkv, &given.first, &rounded, &lse, &given.dout, |x| x);
+    let [dq, dk, dv] = [0, 1, 2].map(|i| part(&given.shape, i, &dqkv));
+    [forward(&given.shape, &given.qkv, &given.first, |x| x).0, dq, dk, dv]
 }
 
 /// The measure of each result.
 fn measures(given: &Inputs, got: &Results, want: &Results) -> [f64; 4] {
     let width = given.shape.head_dim;
     [0, 1, 2, 3].map(|i| measure::worst(got[i].iter().copied(), &want[i], width, LEAST).1)
-}
-
-fn wanted(given: &Inputs) -> Results {
-    let (out, _) = forward(&given.shape, &given.qkv, &given.first, |x| x);
-    let [dq, dk, dv] = kernel(given).1;
-    [out, dq, dk, dv]
 }
 
 fn shapes() -> Vec<Inputs> {
@@ -78,7 +79,7 @@ fn shapes() -> Vec<Inputs> {
         cap,
     };
     vec![
-        inputs(shape(320, 64, None), Sees::All),
+        inputs(shape(200, 64, None), Sees::All),
         inputs(shape(150, 128, None), Sees::Window(37)),
         inputs(shape(150, 128, None), Sees::Documents(29)),
         inputs(shape(150, 64, Some(1.5)), Sees::Window(100)),
@@ -90,9 +91,9 @@ fn shapes() -> Vec<Inputs> {
 #[test]
 fn rounding_passes() {
     for given in shapes() {
-        let measures = measures(&given, &kernel(&given).0, &wanted(&given));
+        let measures = measures(&given, &kernel(&given), &wanted(&given));
         eprintln!("{:?}: {measures:.4?}", given.shape);
-        assert!(measures.iter().all(|x| *x <= ALLOWED), "{:?}: {measures:?}", given.shape);
+        assert!(measures.iter().all(|x| *x <= ALLOWED_BF16), "{:?}: {measures:?}", given.shape);
     }
 }
 
@@ -104,7 +105,7 @@ fn with(given: &Inputs, change: impl FnOnce(&mut Inputs)) -> Results {
     let Inputs { shape, qkv, first, dout } = given;
     let mut changed = Inputs { shape: *shape, qkv: qkv.clone(), first: first.clone(), dout: dout.clone() };
     change(&mut changed);
-    kernel(&changed).0
+    kernel(&changed)
 }
 
 /// Token t's part from token `from`.
@@ -139,13 +140,13 @@ fn one_stale_row(given: &Inputs) -> Results {
 }
 
 fn no_scale(given: &Inputs) -> Results {
-    let mut results = kernel(given).0;
+    let mut results = kernel(given);
     results[1].iter_mut().for_each(|x| *x /= f64::from(given.shape.scale));
     results
 }
 
 fn scale_twice(given: &Inputs) -> Results {
-    let mut results = kernel(given).0;
+    let mut results = kernel(given);
     results[2].iter_mut().for_each(|x| *x *= f64::from(given.shape.scale));
     results
 }
@@ -172,13 +173,13 @@ fn heads_exchanged(given: &Inputs) -> Results {
 }
 
 fn a_column_exchanged(given: &Inputs) -> Results {
-    let mut results = kernel(given).0;
+    let mut results = kernel(given);
     results[3].swap(100 * given.shape.head_dim, 100 * given.shape.head_dim + 1);
     results
 }
 
 fn a_row_not_written(given: &Inputs) -> Results {
-    let mut results = kernel(given).0;
+    let mut results = kernel(given);
     results[1][given.shape.head_dim * 77..][..4].fill(f64::NAN);
     results
 }
@@ -206,7 +207,7 @@ fn faults_do_not_pass() {
             let measures = measures(given, &fault(given), &want);
             eprintln!("{} {:?} {name}: {measures:.4?}", given.shape.head_dim, given.shape.cap);
             let worst = measures.into_iter().fold(0.0, f64::max);
-            assert!(worst > 2.0 * ALLOWED, "{name} of {:?}: {measures:?}", given.shape);
+            assert!(worst > 2.0 * ALLOWED_BF16, "{name} of {:?}: {measures:?}", given.shape);
         }
     }
 }
