@@ -39,14 +39,16 @@ __device__ __forceinline__ void update(const Step& s, const float* grad, u16* hi
     *reinterpret_cast<Pack<float, N>*>(v) = pv;
 }
 
-// first_bad: the least index of an element whose new weight, m or v is refused, if less than what stands there.
-KERNEL(256) adamw_update(Step step, const float* grad, u16* hi, i16* lo, float* m, float* v, u64 n, u64* first_bad) {
+// first_bad: the least index of an element whose new weight, m or v is refused, if less than what stands there; the
+// segment's first element has index `first`.
+KERNEL(256) adamw_update(Step step, const float* grad, u16* hi, i16* lo, float* m, float* v, u64 n, u64 first,
+                          u64* first_bad) {
     u64 i = global_thread() * N;
     if (i + N <= n && planes_aligned(grad, hi, lo) && aligned(m, v)) {
-        update<N>(step, grad + i, hi + i, lo + i, m + i, v + i, i, first_bad);
+        update<N>(step, grad + i, hi + i, lo + i, m + i, v + i, first + i, first_bad);
     } else {
         for (int j = 0; j < N && i + j < n; j++) {
-            update<1>(step, grad + i + j, hi + i + j, lo + i + j, m + i + j, v + i + j, i + j, first_bad);
+            update<1>(step, grad + i + j, hi + i + j, lo + i + j, m + i + j, v + i + j, first + i + j, first_bad);
         }
     }
 }

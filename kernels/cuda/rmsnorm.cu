@@ -6,7 +6,7 @@
 
 constexpr int THREADS = 256;
 // Rows whose parts of the weight's gradient a group of threads adds up.
-constexpr int ROWS = 32;
+constexpr int ROWS = 16;
 
 __device__ __forceinline__ u64 place(u32 row, u32 columns, u32 heads, u32 stride) {
     return (u64)(row / heads) * stride + row % heads * columns;

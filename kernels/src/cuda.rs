@@ -29,7 +29,7 @@ pub mod attention;
 pub mod cross_entropy;
 pub mod embedding;
 pub mod linear;
-pub mod norm2;
+pub mod pieces;
 pub mod pointwise;
 pub mod rmsnorm;
 pub mod rope;

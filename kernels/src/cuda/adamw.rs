@@ -19,7 +19,7 @@ type Factors = [f32; 9];
 args!(Factors);
 
 /// One segment of equal-length views; `decay` chooses decay_factor or 1. `first_bad` (one element) becomes the least
-/// index whose new weight, m or v is not finite or not representable, if that is less than what stands there: set it to
+/// index, counted from `first`, whose new weight, m or v is not finite or not representable, if that is less than what stands there: set it to
 /// `u64::MAX` before. The segment must then not be committed.
 ///
 /// # Errors
@@ -37,6 +37,7 @@ pub fn update(
     lo: ViewMut<'_, i16>,
     m: ViewMut<'_, f32>,
     v: ViewMut<'_, f32>,
+    first: u64,
     first_bad: ViewMut<'_, u64>,
 ) -> Result<(), Error> {
     let n = grad.len();
@@ -55,6 +56,6 @@ pub fn update(
         if decay { step.decay_factor } else { 1.0 },
     ];
     let (grad, hi, lo, m, v) = (grad.address(), hi.address(), lo.address(), m.address(), v.address());
-    let args: [&dyn Arg; 8] = [&step, &grad, &hi, &lo, &m, &v, &(n as u64), &first_bad.address()];
+    let args: [&dyn Arg; 9] = [&step, &grad, &hi, &lo, &m, &v, &(n as u64), &first, &first_bad.address()];
     queue.launch(&KERNELS[0], (blocks(n, BLOCK), 1, 1), 0, &args)
 }

@@ -28,7 +28,7 @@ const NARROW: usize = 512;
 /// Groups of threads of a block, by [`wide`].
 const GROUPS: [usize; 2] = [8, 1];
 /// Rows that a group adds up.
-const ROWS: usize = 32;
+const ROWS: usize = 16;
 /// Columns of a block of the sum of partial sums.
 const FINISH_COLUMNS: usize = 32;
 /// Most columns: the partial sums of [`backward`] lie in shared memory, of which every device has 99 KiB a block.
@@ -151,7 +151,7 @@ pub fn scratch_len(rows: usize, columns: usize) -> usize {
     rows.div_ceil(GROUPS[wide(columns)] * ROWS) * columns
 }
 
-/// Adds to dx if `add` else overwrites; always adds to dw [C]. The sum over rows is taken 32 rows at a time in f32, and
+/// Adds to dx if `add` else overwrites; always adds to dw [C]. The sum over rows is taken 16 rows at a time in f32, and
 /// of these in f64.
 ///
 /// # Errors

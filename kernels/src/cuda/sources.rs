@@ -1,6 +1,6 @@
 //! The CUDA files in this binary and the kernels in them.
 
-use super::{adamw, attention, cross_entropy, embedding, linear, norm2, pointwise, rmsnorm, rope, split};
+use super::{adamw, attention, cross_entropy, embedding, linear, pieces, pointwise, rmsnorm, rope, split};
 use std::fmt;
 
 /// Files that sources include, by name.
@@ -32,7 +32,7 @@ pub(super) use source;
 pub const SOURCES: [&Source; 12] = [
     &adamw::SOURCE,
     &split::SOURCE,
-    &norm2::SOURCE,
+    &pieces::SOURCE,
     &pointwise::SOURCE,
     &linear::SOURCE,
     &rmsnorm::SOURCE,
@@ -48,7 +48,7 @@ pub const SOURCES: [&Source; 12] = [
 pub const KERNELS: [&[Kernel]; 10] = [
     &adamw::KERNELS,
     &split::KERNELS,
-    &norm2::KERNELS,
+    &pieces::KERNELS,
     &pointwise::KERNELS,
     &linear::KERNELS,
     &rmsnorm::KERNELS,

@@ -2,7 +2,8 @@
 
 use crate::rig::{Rig, Value, Work};
 use mt_kernels::adamw::Step;
-use mt_kernels::cuda::{Error, adamw, norm2, pointwise, split};
+use mt_kernels::cuda::pieces::{self, Piece};
+use mt_kernels::cuda::{Error, adamw, pointwise, split};
 use mt_kernels::norm2::LEAF;
 
 pub fn run(rig: &mut Rig) {
@@ -11,7 +12,7 @@ pub fn run(rig: &mut Rig) {
     }
     rig.attempt("adamw refusals", refused);
     rig.attempt("planes", planes);
-    rig.attempt("norm2 leaves", leaves);
+    rig.attempt("chunks", chunks);
     rig.attempt("casts", casts);
     rig.attempt("speed of the state's kernels", speed);
 }
@@ -51,6 +52,7 @@ fn update(rig: &mut Rig, n: usize, offset: usize) -> Result<(), Error> {
             lo_d.view_mut().slice(part.clone()),
             m_d.view_mut().slice(part.clone()),
             v_d.view_mut().slice(part.clone()),
+            0,
             bad.view_mut(),
         )?;
     }
@@ -87,10 +89,11 @@ fn refused(rig: &mut Rig) -> Result<(), Error> {
         lo_d.view_mut(),
         m_d.view_mut(),
         v_d.view_mut(),
+        7,
         bad.view_mut(),
     )?;
     let got = bad.download(&rig.queue)?;
-    rig.exact("adamw first refused element", &got, &[want.expect_err("NaN is refused") as u64]);
+    rig.exact("adamw first refused element", &got, &[7 + want.expect_err("NaN is refused") as u64]);
     Ok(())
 }
 
@@ -121,16 +124,63 @@ fn planes(rig: &mut Rig) -> Result<(), Error> {
     Ok(())
 }
 
-fn leaves(rig: &mut Rig) -> Result<(), Error> {
-    for n in [1 << 20, 70_001, 5] {
-        let x: Vec<f32> = rig.rng.vec::<f32>(n).iter().enumerate().map(|(i, x)| x * 2f32.powi(i as i32 % 60)).collect();
-        let want: Vec<f64> = x.chunks(LEAF).map(|leaf| mt_kernels::norm2::sum_squares(&rig.cpu, 0.0, leaf)).collect();
-        let (x_d, mut sums) = (rig.upload(&x)?, rig.poisoned::<f64>(want.len())?);
-        norm2::leaf_sums(&rig.queue, x_d.view(), sums.view_mut())?;
-        let got = sums.download(&rig.queue)?;
-        rig.exact(&format!("norm2 leaves, {n} elements"), &got, &want);
-        let total = mt_kernels::norm2::sum_squares(&rig.cpu, 0.5, &x);
-        rig.exact(&format!("norm2 total, {n} elements"), &[mt_kernels::norm2::add_leaves(0.5, &got)], &[total]);
+/// Pieces of a chunk of `n` elements, of lengths that no block lines up with, in another order and with gaps: the first
+/// `count` pieces have an odd length.
+fn cut(n: usize, count: usize) -> (Vec<Piece>, usize) {
+    let len = if count > 1 { (n / count) | 1 } else { n };
+    let lens: Vec<usize> = (0..count).map(|i| if i + 1 < count { len } else { n - i * len }).collect();
+    let mut to = 0;
+    let mut places = vec![0; count];
+    for i in (0..count).rev() {
+        places[i] = to;
+        to += lens[i] + i;
+    }
+    let piece = |i: usize| Piece { from: i * len, to: places[i], len: lens[i] };
+    ((0..count).map(piece).collect(), to)
+}
+
+/// Weights into pieces of a buffer, and gradients out of them.
+fn chunks(rig: &mut Rig) -> Result<(), Error> {
+    for (n, count) in [(1 << 20, 1), (1 << 20, 3), (70_001, 5), (5, 1), (9_000, pieces::MOST)] {
+        let (all, len) = cut(n, count);
+        let name = |what: &str| format!("chunk {what}, {n} elements in {count}");
+        let w = weights(rig, n);
+        let (mut hi, mut lo) = (vec![0; n], vec![0; n]);
+        mt_kernels::split::split(&rig.cpu, &w, &mut hi, &mut lo).expect("representable weights");
+        let (hi_d, lo_d) = (rig.upload(&hi)?, rig.upload(&lo)?);
+        let (mut high, mut joined) = (rig.upload(&vec![7_u16; len])?, rig.upload(&vec![7_f32; len])?);
+        pieces::join_high(&rig.queue, hi_d.view(), all.clone(), high.view_mut())?;
+        pieces::join(&rig.queue, hi_d.view(), lo_d.view(), all.clone(), joined.view_mut())?;
+        let (mut want_high, mut want_joined) = (vec![7_u16; len], vec![7_f32; len]);
+        for piece in &all {
+            want_high[piece.to..][..piece.len].copy_from_slice(&hi[piece.from..][..piece.len]);
+            want_joined[piece.to..][..piece.len].copy_from_slice(&w[piece.from..][..piece.len]);
+        }
+        let (high, joined) = (high.download(&rig.queue)?, joined.download(&rig.queue)?);
+        rig.exact(&name("joined in bf16"), &high, &want_high);
+        rig.exact(&name("joined in f32"), &joined, &want_joined);
+
+        let x: Vec<f32> =
+            rig.rng.vec::<f32>(len).iter().enumerate().map(|(i, x)| x * 2f32.powi(i as i32 % 60)).collect();
+        let total = n.next_multiple_of(2_048);
+        let mut want = vec![0_f32; total];
+        for piece in &all {
+            want[piece.from..][..piece.len].copy_from_slice(&x[piece.to..][..piece.len]);
+        }
+        let leaf = |leaf: &[f32]| mt_kernels::norm2::sum_squares(&rig.cpu, 0.0, leaf);
+        let sums: Vec<f64> = want[..n].chunks(LEAF).map(leaf).collect();
+        let (x_d, mut kept, mut leaves) =
+            (rig.upload(&x)?, rig.poisoned::<f32>(total)?, rig.poisoned::<f64>(sums.len())?);
+        pieces::keep(&rig.queue, x_d.view(), all.clone(), kept.view_mut(), n, Some(leaves.view_mut()))?;
+        let (got, got_sums) = (kept.download(&rig.queue)?, leaves.download(&rig.queue)?);
+        kept.fill(&rig.queue, 0xFF)?;
+        pieces::keep(&rig.queue, x_d.view(), all, kept.view_mut(), n, None)?;
+        let again = kept.download(&rig.queue)?;
+        rig.exact(&name("kept"), &got, &want);
+        rig.exact(&name("kept without sums"), &again, &want);
+        rig.exact(&name("sums of leaves"), &got_sums, &sums);
+        let sum = mt_kernels::norm2::sum_squares(&rig.cpu, 0.5, &want[..n]);
+        rig.exact(&name("sum of all"), &[mt_kernels::norm2::add_leaves(0.5, &got_sums)], &[sum]);
     }
     Ok(())
 }
@@ -162,9 +212,12 @@ fn speed(rig: &mut Rig) -> Result<(), Error> {
     let bytes = |each: usize| Work::Bytes((n * each) as f64);
     rig.time("adamw, 64 Mi elements", bytes(28), |queue| {
         let (hi, lo) = (hi.view_mut(), lo.view_mut());
-        adamw::update(queue, &step, true, grad.view(), hi, lo, m.view_mut(), v.view_mut(), bad.view_mut())
+        adamw::update(queue, &step, true, grad.view(), hi, lo, m.view_mut(), v.view_mut(), 0, bad.view_mut())
     })?;
     rig.time("join, 64 Mi elements", bytes(8), |queue| split::join(queue, hi.view(), lo.view(), w.view_mut()))?;
-    rig.time("norm2 leaves, 64 Mi elements", bytes(4), |queue| norm2::leaf_sums(queue, grad.view(), sums.view_mut()))?;
+    let whole = [Piece { from: 0, to: 0, len: n }];
+    rig.time("keep with sums, 64 Mi elements", bytes(8), |queue| {
+        pieces::keep(queue, grad.view(), whole, w.view_mut(), n, Some(sums.view_mut()))
+    })?;
     rig.time("cast f32 to bf16, 64 Mi elements", bytes(6), |queue| pointwise::narrow(queue, grad.view(), hi.view_mut()))
 }

@@ -1,5 +1,5 @@
-//! Three steps of each golden case have the same bits whatever is kept, however chunks and pages are cut, and when they
-//! are run again.
+//! Three steps of each golden case have the same bits whatever is kept, however chunks and pages are cut, wherever
+//! updates run, and when they are run again.
 
 use crate::Rig;
 use crate::golden::Golden;
@@ -7,15 +7,33 @@ use crate::whole::Setup;
 use mt_kernels::cuda::Error;
 use mt_tests::case::REQUIRED;
 use mt_trainer::block::Level;
-use mt_trainer::gpu::Precision;
+use mt_trainer::gpu::Refused;
+use mt_trainer::schedule::UpdateOn;
+use mt_trainer::target::Precision;
 
 const STEPS: u64 = 3;
 
 pub fn run(rig: &mut Rig) {
+    rig.case("an update that is refused", refused);
     for name in REQUIRED {
         for precision in [Precision::Bf16, Precision::Fp32] {
             rig.case(&format!("bits of {name} {precision:?}"), |rig| compare(rig, name, precision));
         }
+    }
+}
+
+/// An update that gives infinite weights is told by the first of them.
+fn refused(rig: &Rig) -> Result<String, String> {
+    let golden = Golden::read(REQUIRED[0]);
+    let setup = Setup { updates: UpdateOn::Gpu, ..Setup::new(Precision::Bf16) };
+    let run = || -> Result<Option<Refused>, Error> {
+        let mut whole = golden.begin(rig, &setup)?;
+        whole.step(&golden.case.batch(), 1e39)?;
+        whole.flush()
+    };
+    match run().map_err(|e| e.to_string())? {
+        Some(Refused { unit: 0, element }) => Ok(format!("element {element} of the embedding")),
+        other => Err(format!("{other:?}")),
     }
 }
 
@@ -28,8 +46,8 @@ fn bits(rig: &Rig, golden: &Golden, setup: &Setup) -> Result<Vec<u64>, Error> {
         let outcome = whole.step(&batch, rates.at(step))?;
         all.extend([outcome.loss.to_bits(), outcome.norm.to_bits()]);
     }
-    whole.flush()?;
-    for tensors in [whole.gradients()?, whole.weights()] {
+    assert_eq!(whole.flush()?, None, "no update is refused");
+    for tensors in [whole.gradients()?, whole.weights()?] {
         for name in tensors.names() {
             all.extend(tensors.values(name).iter().map(|x| u64::from(x.to_bits())));
         }
@@ -45,6 +63,7 @@ fn compare(rig: &Rig, name: &str, precision: Precision) -> Result<String, String
         ("attention kept", Setup { level: Level::Attention, ..plain.clone() }),
         ("all kept", Setup { level: Level::All, logits: true, ..plain.clone() }),
         ("large chunks", Setup { page: 4_096, chunk: 1 << 20, ..plain.clone() }),
+        ("updates on the GPU", Setup { updates: UpdateOn::Gpu, ..plain.clone() }),
         ("chunks of three pages", Setup { chunk: 3 * 2_048, ..plain.clone() }),
     ];
     let first = bits(rig, &golden, &plain).map_err(|e| e.to_string())?;

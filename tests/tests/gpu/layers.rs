@@ -2,6 +2,7 @@
 //! gradient of the input and of the weights, over two micro-batches. Levels change no bit on the GPU.
 
 use crate::Rig;
+use crate::whole::device;
 use mt_kernels::cuda::{Buffer, Error};
 use mt_kernels::rope::Table;
 use mt_kernels::split;
@@ -10,12 +11,13 @@ use mt_trainer::batch::{MicroBatch, NO_TARGET};
 use mt_trainer::block::{
     self, Block, Dims, Kept, Level, Saved, Scratch, Tensors, Tokens, first_seen, scratch_elements,
 };
-use mt_trainer::gpu::{Computation, Memory, Precision, kept_bytes};
+use mt_trainer::gpu::{Computation, Memory, kept_bytes};
 use mt_trainer::head::Tiles;
 use mt_trainer::layout::{Chunk, Layout};
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::Rates;
-use mt_trainer::schedule::{Activations, Description, Gradients, Operation, Sink};
+use mt_trainer::schedule::{Activations, Description, Gradients, OnGpu, Operation, Sink, UpdateOn};
+use mt_trainer::target::{Precision, Target};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::path::Path;
@@ -190,7 +192,7 @@ impl Input {
         let (dims, tokens) = (Dims::new(config), micro.ids.len());
         let layout = Layout::new(manifest, Some(PAGE), PAGE);
         let tiles = Tiles::on_gpu(config.vocab, config.hidden);
-        let activations = Activations::new(5, &dims, 1, &tiles, &[tokens; MICRO]);
+        let activations = Activations::on(Target::Gpu(device(precision)), 5, &dims, 1, &tiles, &[tokens; MICRO]);
         let kept = mt_trainer::schedule::Kept::uniform(1, level, false);
         let description = Description {
             config,
@@ -202,11 +204,11 @@ impl Input {
             seq: micro.seq,
             kept: &kept,
             fused_backward: false,
-            gpu: None,
+            gpu: Some(OnGpu { gpu: device(precision), updates: &[UpdateOn::Cpu; 3], ahead: 0 }),
             rates: &Rates::default(),
         };
         let mut computation = Computation::new(&rig.gpu, &description, precision)?;
-        computation.begin(&self.micro, 1)?;
+        computation.begin(&self.micro, 1, None)?;
         let chunks = layout.chunks(manifest, 1);
         for (chunk, at) in chunks.iter().enumerate() {
             self.join(&mut computation, precision, chunk, *at)?;
@@ -260,7 +262,7 @@ impl Input {
         let queue = computation.queue();
         let (hi, lo) = (Buffer::from_slice(queue, &hi)?, Buffer::from_slice(queue, &lo)?);
         let mut accesses = vec![Memory::Read(hi.view())];
-        accesses.extend(precision.reads_both_planes().then(|| Memory::Read(lo.view())));
+        accesses.extend((precision != Precision::Bf16).then(|| Memory::Read(lo.view())));
         computation.execute(Operation::Join { unit: 1, chunk, into: Sink::Layer }, accesses)?;
         computation.queue().synchronize()
     }

@@ -2,16 +2,19 @@
 //! tokens: forward, backward at each level, state in and out, and each kernel by itself. No time is judged here.
 
 use crate::Rig;
+use crate::whole::device;
+use mt_kernels::adamw;
 use mt_kernels::cuda::pointwise::GateUp;
 use mt_kernels::cuda::{Buffer, Error, Queue, ViewMut, attention, linear, pointwise, rmsnorm, rope};
 use mt_trainer::batch::MicroBatch;
 use mt_trainer::block::{Dims, Level};
-use mt_trainer::gpu::{Computation, Memory, Precision, kept_bytes};
+use mt_trainer::gpu::{Computation, Memory, kept_bytes};
 use mt_trainer::head::Tiles;
 use mt_trainer::layout::Layout;
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::Rates;
-use mt_trainer::schedule::{Activations, Description, Gradients, Kept, Operation, Sink};
+use mt_trainer::schedule::{Activations, Description, Gradients, Kept, OnGpu, Operation, Sink, UpdateOn};
+use mt_trainer::target::{Precision, Target};
 use std::path::Path;
 use std::time::Instant;
 
@@ -89,7 +92,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
     let (manifest, dims) = (Manifest::new(config), Dims::new(config));
     let layout = Layout::new(&manifest, Some(1 << 20), CHUNK);
     let tiles = Tiles::on_gpu(config.vocab, config.hidden);
-    let activations = Activations::new(5, &dims, 1, &tiles, &[TOKENS]);
+    let activations = Activations::on(Target::Gpu(device(Precision::Bf16)), 5, &dims, 1, &tiles, &[TOKENS]);
     let kept = Kept::uniform(1, Level::Input, false);
     let description = Description {
         config,
@@ -101,7 +104,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
         seq: SEQ,
         kept: &kept,
         fused_backward: false,
-        gpu: None,
+        gpu: Some(OnGpu { gpu: device(Precision::Bf16), updates: &[UpdateOn::Cpu; 3], ahead: 0 }),
         rates: &Rates::default(),
     };
     let mut it = Computation::new(&rig.gpu, &description, Precision::Bf16)?;
@@ -114,7 +117,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
         positions: (0..TOKENS).map(|t| (t % SEQ) as u32).collect(),
         document: vec![0; TOKENS],
     };
-    it.begin(&[micro], TOKENS as u64)?;
+    it.begin(&[micro], TOKENS as u64, Some(adamw::Step::new(1e-3, (0.9, 0.95), 1e-8, 0.1, 3, 1.0)))?;
     let boundary = TOKENS * config.hidden * 2;
     let x = random(it.queue(), boundary)?;
     let (mut y, mut dx) = (random(it.queue(), boundary)?, random(it.queue(), boundary)?);
@@ -158,6 +161,17 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
         (0..chunks).try_for_each(|chunk| {
             let keep = Operation::Keep { unit: 1, chunk, from: Gradients::Layer, partial: false };
             it.execute(keep, [Memory::Write(grad.view_mut())])
+        })
+    })?;
+    let (mut high, mut low) = (random(it.queue(), CHUNK * 2)?, random(it.queue(), CHUNK * 2)?);
+    let (mut m, mut v) = (random(it.queue(), CHUNK * 4)?, random(it.queue(), CHUNK * 4)?);
+    m.fill(it.queue(), 0)?;
+    v.fill(it.queue(), 0)?;
+    time(&queue, &title("layer update and join"), Work::Bytes(elements * 30.0), || {
+        (0..chunks).try_for_each(|chunk| {
+            let planes = [high.view_mut(), low.view_mut(), m.view_mut(), v.view_mut()].map(Memory::Write);
+            let accesses = [Memory::Read(grad.view())].into_iter().chain(planes);
+            it.execute(Operation::Update { unit: 1, chunk, into: Sink::Layer }, accesses)
         })
     })?;
     let head = 2;

@@ -1,20 +1,21 @@
-//! A model with its whole state in RAM and all runs of its program in device memory: walks the trainer's own program,
-//! with updates on the processor.
+//! A model with all runs of its program in device memory: walks the trainer's own program,
+//! with updates on either.
 
 use crate::Rig;
-use mt_engine::{Mode, RegionId, Run};
+use mt_engine::{DeviceId, Mode, RegionId, Resource, Run};
 use mt_kernels::cuda::{Buffer, Error};
 use mt_kernels::{Cpu, adamw, split};
 use mt_tests::tensors::Tensors;
 use mt_trainer::batch::{Batch, MicroBatch};
 use mt_trainer::block::{Dims, Level};
-use mt_trainer::gpu::{Computation, Memory, Precision, boundary_bytes, is_on_gpu, kept_bytes, logits_bytes};
+use mt_trainer::gpu::{Computation, Memory, Refused, boundary_bytes, kept_bytes, logits_bytes};
 use mt_trainer::head::Tiles;
-use mt_trainer::layout::{Chunk, GRAD, HI, LO, Layout};
+use mt_trainer::layout::{Chunk, GRAD, HI, LO, Layout, M, V};
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::Rates;
-use mt_trainer::schedule::{Activations, Description, Instruction, Kept, Operation, Sink, Writer};
+use mt_trainer::schedule::{Activations, Description, Instruction, Kept, OnGpu, Operation, UpdateOn, Writer};
 use mt_trainer::step::Hyper;
+use mt_trainer::target::{Gpu, Precision, Target};
 use std::collections::HashMap;
 
 /// How a model is laid out and computed.
@@ -29,12 +30,26 @@ pub struct Setup {
     pub chunk: usize,
     /// Rows of a vocabulary tile; None: as the trainer chooses.
     pub tile_rows: Option<usize>,
+    pub updates: UpdateOn,
 }
 
 impl Setup {
     pub fn new(precision: Precision) -> Setup {
-        Setup { precision, level: Level::Input, logits: false, page: 2_048, chunk: 2_048, tile_rows: None }
+        Setup {
+            precision,
+            level: Level::Input,
+            logits: false,
+            page: 2_048,
+            chunk: 2_048,
+            tile_rows: None,
+            updates: UpdateOn::Cpu,
+        }
     }
+}
+
+/// The first GPU.
+pub fn device(precision: Precision) -> Gpu {
+    Gpu { device: DeviceId(0), precision }
 }
 
 /// What a step gives.
@@ -73,6 +88,7 @@ pub struct Whole<'r> {
     hyper: Hyper,
     steady: Vec<Instruction>,
     inference: Vec<Instruction>,
+    update_only: Vec<Instruction>,
     computation: Computation,
     planes: Vec<Planes>,
     /// Device memory of every run of the program, by region and first page.
@@ -101,7 +117,8 @@ impl<'r> Whole<'r> {
         };
         let dims = Dims::new(config);
         let tokens: Vec<usize> = micro_rows.iter().map(|rows| rows * seq).collect();
-        let activations = Activations::new(5, &dims, config.layers, &tiles, &tokens);
+        let gpu = device(setup.precision);
+        let activations = Activations::on(Target::Gpu(gpu), 5, &dims, config.layers, &tiles, &tokens);
         let kept = Kept::uniform(config.layers, setup.level, setup.logits);
         let description = Description {
             config,
@@ -113,11 +130,13 @@ impl<'r> Whole<'r> {
             seq,
             kept: &kept,
             fused_backward: false,
+            gpu: Some(OnGpu { gpu, updates: &vec![setup.updates; manifest.units.len()], ahead: 0 }),
             rates: &Rates::default(),
         };
         let computation = Computation::new(&rig.gpu, &description, setup.precision)?;
         let (steady, inference) =
             (Writer::steady(description).instructions, Writer::inference(description).instructions);
+        let update_only = Writer::update_only(description).instructions;
         let planes = manifest.units.iter().map(|unit| {
             let values: Vec<f32> = unit.tensors.iter().flat_map(|t| start.values(&t.name).iter().copied()).collect();
             let padded = unit.elements.next_multiple_of(setup.page);
@@ -140,6 +159,7 @@ impl<'r> Whole<'r> {
             hyper,
             steady,
             inference,
+            update_only,
             computation,
             planes,
             memory: HashMap::new(),
@@ -154,15 +174,18 @@ impl<'r> Whole<'r> {
         Ok(whole)
     }
 
-    /// The planes that a device reads, of one chunk.
+    /// The planes of one chunk: those that a GPU reads, or all where it updates.
     fn upload(&mut self, unit: usize, chunk: usize) -> Result<(), Error> {
         let at = self.chunks[unit][chunk];
         let (queue, planes) = (self.computation.queue(), &self.planes[unit]);
         let range = at.start..at.start + at.pages as usize * self.setup.page;
-        for region in [HI, LO] {
+        let regions: &[RegionId] = if self.setup.updates == UpdateOn::Gpu { &[HI, LO, M, V] } else { &[HI, LO] };
+        for &region in regions {
             let values: Vec<u8> = match region {
                 HI => planes.hi[range.clone()].iter().flat_map(|x| x.to_le_bytes()).collect(),
-                _ => planes.lo[range.clone()].iter().flat_map(|x| x.to_le_bytes()).collect(),
+                LO => planes.lo[range.clone()].iter().flat_map(|x| x.to_le_bytes()).collect(),
+                M => planes.m[range.clone()].iter().flat_map(|x| x.to_le_bytes()).collect(),
+                _ => planes.v[range.clone()].iter().flat_map(|x| x.to_le_bytes()).collect(),
             };
             let key = (region, at.first_page);
             if !self.memory.contains_key(&key) {
@@ -200,13 +223,8 @@ impl<'r> Whole<'r> {
 
     /// Executes one operation with its runs in device memory, poisoned when they are new.
     fn execute(&mut self, operation: Operation, accesses: &[(Run, Mode)]) -> Result<(), Error> {
-        let both = self.setup.precision.reads_both_planes();
-        let is_join = matches!(operation, Operation::Join { .. });
         let mut taken = Vec::new();
         for &(run, mode) in accesses {
-            if is_join && run.region == LO && !both {
-                continue;
-            }
             let key = (run.region, run.first);
             let buffer = match self.memory.remove(&key) {
                 Some(buffer) => buffer,
@@ -229,8 +247,7 @@ impl<'r> Whole<'r> {
 
     /// The update of a chunk, on the processor.
     fn update(&mut self, unit: usize, chunk: usize, pending: Pending) -> Result<(), Error> {
-        let Hyper { betas, eps, weight_decay, .. } = self.hyper;
-        let scalars = adamw::Step::new(pending.lr, betas, eps, weight_decay, self.completed, pending.scale);
+        let scalars = self.scalars(pending);
         let at = self.chunks[unit][chunk];
         let grad = self.gradient(unit, chunk)?;
         let planes = &mut self.planes[unit];
@@ -254,29 +271,35 @@ impl<'r> Whole<'r> {
     }
 
     fn walk(&mut self, program: &[Instruction], pending: Option<Pending>) -> Result<(), Error> {
-        for Instruction { operation, accesses, .. } in program {
-            match *operation {
-                Operation::Update { unit, chunk, into } => {
-                    if let Some(pending) = pending {
-                        self.update(unit, chunk, pending)?;
-                    }
-                    if into != Sink::Nowhere {
-                        let at = self.chunks[unit][chunk];
-                        let planes = [HI, LO].map(|plane| (at.run(plane), Mode::Read));
-                        self.execute(Operation::Join { unit, chunk, into }, &planes)?;
-                    }
+        for Instruction { operation, accesses, on, .. } in program {
+            match (*operation, on, pending) {
+                (Operation::Commit, ..) => (),
+                (Operation::Update { unit, chunk, .. }, Resource::HostCompute, Some(pending)) => {
+                    self.update(unit, chunk, pending)?;
                 }
-                operation if is_on_gpu(operation) => self.execute(operation, accesses)?,
-                _ => (),
+                (Operation::Update { .. }, Resource::HostCompute, None) => (),
+                // Without an update the weights are taken as they are: hi and lo, behind the gradient.
+                (Operation::Update { unit, chunk, into }, _, None) => {
+                    let planes = [accesses[1], accesses[2]].map(|(run, _)| (run, Mode::Read));
+                    self.execute(Operation::Join { unit, chunk, into }, &planes)?;
+                }
+                (operation, ..) => self.execute(operation, accesses)?,
             }
         }
         Ok(())
     }
 
+    /// The scalars of an update.
+    fn scalars(&self, pending: Pending) -> adamw::Step {
+        let Hyper { betas, eps, weight_decay, .. } = self.hyper;
+        adamw::Step::new(pending.lr, betas, eps, weight_decay, self.completed, pending.scale)
+    }
+
     /// One step, with the pending update of the step before in its forward.
     pub fn step(&mut self, batch: &Batch, lr: f64) -> Result<Outcome, Error> {
-        self.computation.begin(&batch.micro, batch.target_count())?;
         let (program, pending) = (std::mem::take(&mut self.steady), self.pending.take());
+        let scalars = pending.map(|pending| self.scalars(pending));
+        self.computation.begin(&batch.micro, batch.target_count(), scalars)?;
         let walked = self.walk(&program, pending);
         self.steady = program;
         walked?;
@@ -288,16 +311,16 @@ impl<'r> Whole<'r> {
         Ok(Outcome { loss: found.loss, norm })
     }
 
-    /// Applies the pending update.
-    pub fn flush(&mut self) -> Result<(), Error> {
+    /// Applies the pending update; what of it a GPU refuses.
+    pub fn flush(&mut self) -> Result<Option<Refused>, Error> {
         if let Some(pending) = self.pending.take() {
-            for unit in 0..self.chunks.len() {
-                for chunk in 0..self.chunks[unit].len() {
-                    self.update(unit, chunk, pending)?;
-                }
-            }
+            self.computation.begin(&[], 0, Some(self.scalars(pending)))?;
+            let program = std::mem::take(&mut self.update_only);
+            let walked = self.walk(&program, Some(pending));
+            self.update_only = program;
+            walked?;
         }
-        Ok(())
+        self.computation.refused()
     }
 
     /// Logits of every token of the first micro-batch.
@@ -326,13 +349,21 @@ impl<'r> Whole<'r> {
     }
 
     /// Master weights.
-    pub fn weights(&self) -> Tensors {
-        let units = self.planes.iter().map(|planes| {
-            let mut values = vec![0.0; planes.hi.len()];
-            split::join(self.cpu, &planes.hi, &planes.lo, &mut values);
-            values
-        });
-        self.tensors(&units.collect::<Vec<_>>())
+    pub fn weights(&self) -> Result<Tensors, Error> {
+        let unit = |unit: usize| -> Result<Vec<f32>, Error> {
+            let mut values = Vec::new();
+            for at in &self.chunks[unit] {
+                let plane = |region| self.memory[&(region, at.first_page)].download(self.computation.queue());
+                let pair = |bytes: &[u8]| bytes.as_chunks::<2>().0.to_vec();
+                let hi: Vec<u16> = pair(&plane(HI)?).into_iter().map(u16::from_le_bytes).collect();
+                let lo: Vec<i16> = pair(&plane(LO)?).into_iter().map(i16::from_le_bytes).collect();
+                let mut joined = vec![0.0; hi.len()];
+                split::join(self.cpu, &hi, &lo, &mut joined);
+                values.extend_from_slice(&joined[..at.len]);
+            }
+            Ok(values)
+        };
+        Ok(self.tensors(&(0..self.chunks.len()).map(unit).collect::<Result<Vec<_>, Error>>()?))
     }
 
     fn tensors(&self, units: &[Vec<f32>]) -> Tensors {

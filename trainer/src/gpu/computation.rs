@@ -4,19 +4,20 @@
 //! queue and returns at once; [`Computation::finish`] waits for all of them and gives loss and sums of squares, which
 //! stay on the device until then. Nothing is allocated after the start, and nothing in between waits for the device.
 //!
-//! What it is not: it takes no leases, and it knows no budget. Updates, applied gradients and commits are the host's:
-//! see [`is_on_gpu`].
+//! What it is not: it takes no leases, and it knows no budget. Applied gradients and commits are the host's, and so are
+//! updates that the program gives to it.
 
-use super::{Precision, Tensors};
 use super::accesses::{Accesses, Memory};
 use super::input::Input;
 use super::queue::Queue as Held;
 use super::real::Number;
 use super::workspace::{Lasting, Sizes, Workspace};
+use super::{Precision, Tensors};
 use crate::batch::MicroBatch;
 use crate::model::UnitKind;
 use crate::schedule::{Description, Operation};
 use crate::step::Model;
+use mt_kernels::adamw;
 use mt_kernels::cuda::{Error, Gpu, Queue, cross_entropy, linear};
 use mt_kernels::norm2::{LEAF, add_leaves};
 use mt_kernels::rope::Table;
@@ -30,9 +31,13 @@ pub struct Found {
     pub squares: Vec<f64>,
 }
 
-/// Whether an operation of a GPU's program is executed here; else it is the host's.
-pub fn is_on_gpu(operation: Operation) -> bool {
-    !matches!(operation, Operation::Update { .. } | Operation::Apply { .. } | Operation::Commit)
+/// What an update refuses: a number that is not finite or that the planes cannot hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// The unit.
+    pub unit: usize,
+    /// The first such element, counted from the unit's start.
+    pub element: usize,
 }
 
 /// A model's computation on a device.
@@ -53,12 +58,15 @@ pub struct Computation {
     /// Tokens of a row, and of each micro-batch.
     pub(super) seq: usize,
     pub(super) micro_rows: Vec<usize>,
+    /// The update that `Update` operations apply.
+    pub(super) pending: Option<adamw::Step>,
     /// Targets of the step.
     targets: u64,
     /// Where the logits of the only micro-batch go; then no loss is computed.
     pub(super) logits: Option<Vec<f32>>,
-    /// Sums of squares on the host.
+    /// Sums of squares, and what updates refused, on the host.
     sums: Vec<f64>,
+    refused: Vec<u64>,
 }
 
 impl Computation {
@@ -97,9 +105,11 @@ impl Computation {
             front: 0,
             seq: it.seq,
             micro_rows: it.micro_rows.to_vec(),
+            pending: None,
             targets: 0,
             logits: None,
             sums: vec![0.0; end],
+            refused: vec![u64::MAX; it.manifest.units.len()],
         })
     }
 
@@ -113,18 +123,20 @@ impl Computation {
         self.workspace.sizes().precision()
     }
 
-    /// Begins a sweep over these micro-batches, which have `targets` targets. The shapes are those that the description
-    /// had; an inference has the first micro-batch alone.
+    /// Begins a sweep over these micro-batches, which have `targets` targets, with the update that its `Update` operations
+    /// apply. The shapes are those that the description had; an inference has the first micro-batch alone, an update by
+    /// itself has none.
     ///
     /// # Errors
     /// A copy fails.
     ///
     /// # Panics
     /// If the shapes are others.
-    pub fn begin(&mut self, micro: &[MicroBatch], targets: u64) -> Result<(), Error> {
+    pub fn begin(&mut self, micro: &[MicroBatch], targets: u64, pending: Option<adamw::Step>) -> Result<(), Error> {
         (self.tile, self.gradients) = (Held::default(), Held::default());
         self.front = if self.model.config.tied { 0 } else { self.model.config.hidden };
-        self.targets = targets;
+        (self.targets, self.pending) = (targets, pending);
+        self.workspace.lasting(0).refused.fill(&self.work, 0xFF)?;
         self.logits = None;
         let numbers = self.input.fill(micro);
         for index in 0..micro.len() {
@@ -144,7 +156,7 @@ impl Computation {
     /// # Errors
     /// A copy fails.
     pub fn begin_inference(&mut self, micro: &MicroBatch) -> Result<(), Error> {
-        self.begin(std::slice::from_ref(micro), 0)?;
+        self.begin(std::slice::from_ref(micro), 0, None)?;
         self.logits = Some(vec![0.0; micro.ids.len() * self.model.tiles.vocab]);
         Ok(())
     }
@@ -190,9 +202,8 @@ impl Computation {
             Operation::ChunkBegin { chunk } => self.chunk_begin(chunk, accesses),
             Operation::Scatter { chunk, micro } => self.scatter::<R>(chunk, micro, accesses),
             Operation::Keep { unit, chunk, from, partial } => self.keep::<R>(unit, chunk, from, partial, accesses),
-            Operation::Update { .. } | Operation::Apply { .. } | Operation::Commit => {
-                panic!("{operation:?} is the host's")
-            }
+            Operation::Update { unit, chunk, into } => self.update::<R>(unit, chunk, into, accesses),
+            Operation::Apply { .. } | Operation::Commit => panic!("{operation:?} is the host's"),
         }
     }
 
@@ -214,6 +225,16 @@ impl Computation {
             add_leaves(add_leaves(0.0, &leaves[last..]), &leaves[..last])
         });
         Ok(Found { loss: sum[0] / self.targets as f64, squares: squares.collect() })
+    }
+
+    /// Waits for the updates so far; what they refuse first. Nothing that they wrote may be committed then.
+    ///
+    /// # Errors
+    /// Work before it failed.
+    pub fn refused(&mut self) -> Result<Option<Refused>, Error> {
+        self.workspace.lasting(0).refused.into_view().download(&self.work, &mut self.refused)?;
+        let mut found = self.refused.iter().enumerate().filter(|(_, element)| **element != u64::MAX);
+        Ok(found.next().map(|(unit, element)| Refused { unit, element: *element as usize }))
     }
 
     /// Waits for an inference; its logits \[T,V].

@@ -27,7 +27,7 @@ mod tensors;
 mod workspace;
 
 pub use accesses::Memory;
-pub use computation::{Computation, Found, is_on_gpu};
+pub use computation::{Computation, Found, Refused};
 pub use precision::Precision;
 pub use saved::{boundary_bytes, kept_bytes, logits_bytes, rest_bytes};
 pub use scratch::Rows;

@@ -1,25 +1,17 @@
-//! Operations on the state: weights in, gradients out.
+//! Operations on the state: weights in, gradients out, updates.
 
 use super::Computation;
 use super::accesses::Accesses;
-use super::real::Number;
+use super::real::{Number, Planes};
+use crate::layout::Chunk;
 use crate::schedule::{Gradients, Sink};
-use mt_kernels::cuda::{Error, Queue, View, ViewMut, norm2};
+use mt_kernels::cuda::pieces::{self, Piece};
+use mt_kernels::cuda::{Error, adamw};
 use mt_kernels::norm2::LEAF;
-use std::ops::Range;
 
-/// The planes of a chunk.
-#[derive(Clone, Copy)]
-struct Planes<'a> {
-    hi: View<'a, u16>,
-    lo: Option<View<'a, i16>>,
-}
-
-impl Planes<'_> {
-    /// Joins the elements `range` of the chunk.
-    fn join<R: Number>(&self, work: &Queue, range: Range<usize>, to: ViewMut<'_, R>) -> Result<(), Error> {
-        R::join(work, self.hi.slice(range.clone()), self.lo.map(|lo| lo.slice(range)), to)
-    }
+/// All of a chunk in one piece.
+fn whole(to: usize, len: usize) -> std::iter::Once<Piece> {
+    std::iter::once(Piece { from: 0, to, len })
 }
 
 impl Computation {
@@ -31,36 +23,69 @@ impl Computation {
         into: Sink,
         mut accesses: Accesses<'_, '_>,
     ) -> Result<(), Error> {
-        let (at, hidden) = (self.model.chunks[unit][chunk], self.model.config.hidden);
+        let at = self.model.chunks[unit][chunk];
         let hi = accesses.read(at.len);
-        let planes = Planes { hi, lo: R::BOTH_PLANES.then(|| accesses.read(at.len)) };
+        let lo = R::BOTH_PLANES.then(|| accesses.read(at.len));
+        self.join_planes::<R>(at, into, Planes { hi, lo })
+    }
+
+    /// See [`crate::schedule::Operation::Update`]: with the update that the sweep began with.
+    pub(super) fn update<R: Number>(
+        &mut self,
+        unit: usize,
+        chunk: usize,
+        into: Sink,
+        mut accesses: Accesses<'_, '_>,
+    ) -> Result<(), Error> {
+        let at = self.model.chunks[unit][chunk];
+        let step = self.pending.expect("an update is executed in a sweep that begins with one");
+        let grad = accesses.read::<f32>(at.len);
+        let (mut hi, mut lo) = (accesses.write::<u16>(at.len), accesses.write::<i16>(at.len));
+        let (mut m, mut v) = (accesses.write::<f32>(at.len), accesses.write::<f32>(at.len));
+        for segment in self.model.segments(unit, at) {
+            let local = segment.range.start - at.start..segment.range.end - at.start;
+            let refused = self.workspace.lasting(0).refused;
+            adamw::update(
+                &self.work,
+                &step,
+                segment.tensor.decay,
+                grad.slice(local.clone()),
+                hi.reborrow().slice(local.clone()),
+                lo.reborrow().slice(local.clone()),
+                m.reborrow().slice(local.clone()),
+                v.reborrow().slice(local),
+                segment.range.start as u64,
+                refused.slice(unit..unit + 1),
+            )?;
+        }
+        let lo = R::BOTH_PLANES.then(|| lo.into_view());
+        self.join_planes::<R>(at, into, Planes { hi: hi.into_view(), lo })
+    }
+
+    fn join_planes<R: Number>(&mut self, at: Chunk, into: Sink, planes: Planes<'_>) -> Result<(), Error> {
         let work = &self.work;
         let before = match into {
             Sink::Nowhere => return Ok(()),
             Sink::Layer => {
-                let (_, mut buffers) = self.workspace.layer::<R>(0);
-                for piece in self.tensors.pieces(at) {
-                    let to = buffers.weights.reborrow().slice(piece.to..piece.to + piece.len);
-                    planes.join(work, piece.from..piece.from + piece.len, to)?;
-                }
-                return Ok(());
+                let (_, buffers) = self.workspace.layer::<R>(0);
+                return R::join(work, planes, self.tensors.pieces(at), buffers.weights);
             }
             Sink::Chunk => {
                 let (_, to) = self.workspace.chunk::<R>(0);
-                return planes.join(work, 0..at.len, to.slice(0..at.len));
+                return R::join(work, planes, whole(0, at.len), to);
             }
             // Elements of the final norm lie before the matrix.
-            Sink::Head => hidden.saturating_sub(at.start).min(at.len),
+            Sink::Head => self.model.config.hidden.saturating_sub(at.start).min(at.len),
             Sink::Tile => 0,
         };
         let (lasting, mut buffers) = self.workspace.head::<R>(0);
         if before > 0 {
-            planes.join(work, 0..before, lasting.norm.cast::<R>().slice(at.start..at.start + before))?;
+            R::join(work, planes.slice(0..before), whole(at.start, before), lasting.norm.cast())?;
         }
         let n = at.len - before;
         if n > 0 {
             let to = self.tile.make_room(work, buffers.tile.reborrow(), n, false)?;
-            planes.join(work, before..at.len, buffers.tile.slice(to..to + n))?;
+            R::join(work, planes.slice(before..at.len), whole(to, n), buffers.tile)?;
             self.tile.push(n);
         }
         Ok(())
@@ -76,39 +101,36 @@ impl Computation {
         mut accesses: Accesses<'_, '_>,
     ) -> Result<(), Error> {
         let at = self.model.chunks[unit][chunk];
-        let mut padding = accesses.write_rest().expect("a gradient is kept somewhere").cast::<f32>();
-        let mut grad = padding.take_front(at.len);
-        let work = &self.work;
-        padding.fill(work, 0)?;
-        match from {
-            Gradients::Layer => {
-                let (_, buffers) = self.workspace.layer::<R>(0);
-                for piece in self.tensors.pieces(at) {
-                    let from = buffers.gradients.view().slice(piece.to..piece.to + piece.len);
-                    grad.reborrow().slice(piece.from..piece.from + piece.len).copy_from(work, from)?;
-                }
-            }
-            Gradients::Chunk => {
-                let (_, gradients) = self.workspace.chunk::<f32>(0);
-                grad.copy_from(work, gradients.view().slice(0..at.len))?;
-            }
-            Gradients::Tile => {
-                let (begin, (_, buffers)) = (self.gradients.begin(), self.workspace.head::<R>(0));
-                grad.copy_from(work, buffers.gradients.view().slice(begin..begin + at.len))?;
-                self.gradients.drop_front(at.len);
-                self.front += at.len;
-            }
-            Gradients::Norm => {
-                let (_, buffers) = self.workspace.head::<R>(0);
-                grad.copy_from(work, buffers.norm_chunks.view().slice(at.start..at.start + at.len))?;
-            }
-        }
-        if partial {
-            return Ok(());
-        }
+        let grad = accesses.write_rest().expect("a gradient is kept somewhere").cast::<f32>();
         // A chunk begins with a page, so with a leaf.
         let first = self.leaves[unit] + at.start / LEAF;
-        let leaves = self.workspace.lasting(0).leaves.slice(first..first + at.len.div_ceil(LEAF));
-        norm2::leaf_sums(work, grad.view(), leaves)
+        let leaves = first..first + at.len.div_ceil(LEAF);
+        let work = &self.work;
+        match from {
+            Gradients::Layer => {
+                let (lasting, buffers) = self.workspace.layer::<R>(0);
+                let leaves = (!partial).then(|| lasting.leaves.slice(leaves));
+                pieces::keep(work, buffers.gradients.view(), self.tensors.pieces(at), grad, at.len, leaves)
+            }
+            Gradients::Chunk => {
+                let (lasting, gradients) = self.workspace.chunk::<f32>(0);
+                let leaves = (!partial).then(|| lasting.leaves.slice(leaves));
+                pieces::keep(work, gradients.view(), whole(0, at.len), grad, at.len, leaves)
+            }
+            Gradients::Tile => {
+                let begin = self.gradients.begin();
+                let (lasting, buffers) = self.workspace.head::<R>(0);
+                let leaves = (!partial).then(|| lasting.leaves.slice(leaves));
+                pieces::keep(work, buffers.gradients.view(), whole(begin, at.len), grad, at.len, leaves)?;
+                self.gradients.drop_front(at.len);
+                self.front += at.len;
+                Ok(())
+            }
+            Gradients::Norm => {
+                let (lasting, buffers) = self.workspace.head::<R>(0);
+                let leaves = (!partial).then(|| lasting.leaves.slice(leaves));
+                pieces::keep(work, buffers.norm_chunks.view(), whole(at.start, at.len), grad, at.len, leaves)
+            }
+        }
     }
 }

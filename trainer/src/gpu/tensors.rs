@@ -6,6 +6,7 @@
 
 use crate::layout::Chunk;
 use crate::model::{ModelConfig, Unit};
+use mt_kernels::cuda::pieces::Piece;
 use std::ops::Range;
 
 /// Elements of which every group of tensors begins at a multiple: 256 bytes of bf16.
@@ -41,16 +42,6 @@ pub struct Tensors {
     pub(super) gate_up: Linear,
     /// \[H,F].
     pub(super) down: Linear,
-}
-
-/// A part of a chunk that lies in one piece in the buffers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
-    /// First element, counted from the chunk's start.
-    pub(super) from: usize,
-    /// First element in the buffer.
-    pub(super) to: usize,
-    pub(super) len: usize,
 }
 
 /// Gives places to tensors, group by group.

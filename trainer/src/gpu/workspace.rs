@@ -40,6 +40,7 @@ pub struct Sizes {
     windows: usize,
     /// Leaves of the sums of squares of all units.
     leaves: usize,
+    units: usize,
 }
 
 /// What outlives an operation.
@@ -48,6 +49,8 @@ pub(super) struct Lasting<K: Take> {
     pub(super) loss: K::Part<f64>,
     /// Sums of squares of every leaf of the gradients, unit by unit.
     pub(super) leaves: K::Part<f64>,
+    /// Of each unit the first element that an update refuses, or `u64::MAX`.
+    pub(super) refused: K::Part<u64>,
     /// Cosines and sines of the rotations \[T, D/2].
     pub(super) cos: K::Part<f32>,
     pub(super) sin: K::Part<f32>,
@@ -124,6 +127,7 @@ impl Sizes {
             half_head: it.config.head_dim / 2,
             windows: distinct(&it.config.windows).len(),
             leaves: units.iter().map(|unit| unit.elements.div_ceil(LEAF)).sum(),
+            units: units.len(),
             micro,
         }
     }
@@ -152,7 +156,7 @@ impl Sizes {
 
     /// With the numbers of one micro-batch.
     fn lasting<K: Take>(&self, micro: usize, from: &mut K) -> Lasting<K> {
-        let (loss, leaves) = (from.take(1), from.take(self.leaves));
+        let (loss, leaves, refused) = (from.take(1), from.take(self.leaves), from.take(self.units));
         let rotations = self.most() * self.half_head;
         let (cos, sin) = (from.take(rotations), from.take(rotations));
         let (norm, input) = (from.take(self.hidden * self.precision.bytes()), from.take(self.input()));
@@ -165,7 +169,7 @@ impl Sizes {
             }
         }
         let tokens = asked.expect("the micro-batch is one of the step's");
-        Lasting { loss, leaves, cos, sin, norm, input, tokens }
+        Lasting { loss, leaves, refused, cos, sin, norm, input, tokens }
     }
 
     fn layer<K: Take, R: Element>(&self, from: &mut K) -> LayerBuffers<K, R> {

@@ -3,9 +3,11 @@
 use super::leases::Leases;
 use super::model::Model;
 use super::on_gpu::OnGpu;
+use super::state::not_representable;
 use super::watch::Watch;
 use crate::batch::MicroBatch;
 use crate::error::{Error, Result};
+use crate::gpu::Refused;
 use crate::schedule::{Operation, Program};
 use crate::workspace::Workspace;
 use mt_engine::{Resource, Sweep};
@@ -77,6 +79,7 @@ impl<'e> Executor<'e> {
             match (instruction.operation, instruction.on) {
                 (Operation::Commit, _) => {
                     if let Some(note) = self.task.note {
+                        self.check_updates()?;
                         sweep.commit(note)?;
                         watch.passed_mark(&begun);
                     }
@@ -92,12 +95,26 @@ impl<'e> Executor<'e> {
             }
             watch.end(index, &begun, sweep, std::mem::take(&mut self.again));
         }
+        self.check_updates()?;
         if let Some(gpu) = &mut self.gpu
             && let Some(found) = gpu.finish(&mut self.task)?
         {
             (self.loss, self.sums) = (found.loss, found.squares);
         }
         Ok(())
+    }
+
+    /// Refuses what updates on a GPU gave and cannot be represented; the processor's refuse it themselves.
+    fn check_updates(&mut self) -> Result<()> {
+        let (Some(gpu), Some(update)) = (&mut self.gpu, &self.task.pending) else { return Ok(()) };
+        match gpu.refused()? {
+            None => Ok(()),
+            Some(Refused { unit, element }) => {
+                let tensors = &self.model.manifest.units[unit].tensors;
+                let tensor = tensors.iter().rfind(|tensor| tensor.offset <= element).expect("it is in some tensor");
+                Err(not_representable(update, tensor, element))
+            }
+        }
     }
 
     fn execute(&mut self, operation: Operation, leases: Leases<'_, '_>) -> Result<()> {

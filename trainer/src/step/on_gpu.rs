@@ -4,8 +4,8 @@
 
 use super::executor::Task;
 use crate::error::Result;
-use crate::gpu::{Computation, Found, Memory};
-use crate::schedule::{Description, Instruction};
+use crate::gpu::{Computation, Found, Memory, Refused};
+use crate::schedule::{Description, Instruction, Operation};
 use crate::target;
 use mt_engine::device::{DeviceLease, Stream};
 use mt_engine::{DeviceId, Mode, Sweep};
@@ -15,6 +15,9 @@ use mt_kernels::cuda::{Gpu, View, ViewMut};
 pub(super) struct OnGpu {
     computation: Computation,
     device: DeviceId,
+    /// The sweep has a pending update, and some of it was executed here.
+    has_update: bool,
+    has_updated: bool,
 }
 
 impl OnGpu {
@@ -23,7 +26,8 @@ impl OnGpu {
     /// # Errors
     /// `Gpu`.
     pub(super) fn new(gpu: &Gpu, it: &Description<'_>, target: target::Gpu) -> Result<OnGpu> {
-        Ok(OnGpu { computation: Computation::new(gpu, it, target.precision)?, device: target.device })
+        let computation = Computation::new(gpu, it, target.precision)?;
+        Ok(OnGpu { computation, device: target.device, has_update: false, has_updated: false })
     }
 
     /// Begins a sweep.
@@ -31,10 +35,12 @@ impl OnGpu {
     /// # Errors
     /// `Gpu`.
     pub(super) fn begin(&mut self, task: &Task<'_>) -> Result<()> {
+        (self.has_update, self.has_updated) = (task.pending.is_some(), false);
         match (&task.logits, task.micro) {
-            (_, []) => Ok(()),
             (Some(_), micro) => Ok(self.computation.begin_inference(&micro[0])?),
-            (None, micro) => Ok(self.computation.begin(micro, task.targets)?),
+            (None, micro) => {
+                Ok(self.computation.begin(micro, task.targets, task.pending.map(|update| update.scalars))?)
+            }
         }
     }
 
@@ -43,6 +49,12 @@ impl OnGpu {
     /// # Errors
     /// The engine's; `Gpu`.
     pub(super) fn execute(&mut self, sweep: &Sweep<'_>, instruction: &Instruction) -> Result<()> {
+        if let Operation::Update { unit, chunk, into } = instruction.operation {
+            if !self.has_update {
+                return self.join(sweep, instruction, Operation::Join { unit, chunk, into });
+            }
+            self.has_updated = true;
+        }
         let take = |&(run, mode): &(_, Mode)| match mode.writes() {
             true => sweep.device_mut(run, self.device),
             false => sweep.device(run, self.device),
@@ -51,11 +63,37 @@ impl OnGpu {
         let modes = instruction.accesses.iter().map(|(_, mode)| *mode);
         self.computation
             .execute(instruction.operation, leases.iter().zip(modes).map(|(lease, mode)| memory(lease, mode)))?;
-        let stream = Stream(self.computation.queue().stream().cu_stream() as u64);
+        let stream = self.stream();
         for lease in leases {
             lease.give_back(stream)?;
         }
         Ok(())
+    }
+
+    /// Takes the weights of an update's instruction as they are.
+    fn join(&mut self, sweep: &Sweep<'_>, instruction: &Instruction, join: Operation) -> Result<()> {
+        let [grad, hi, lo, m, v] = instruction.accesses[..] else { panic!("an update has a gradient and four planes") };
+        sweep.pass(grad.0)?;
+        let (hi, lo) = (sweep.device_mut(hi.0, self.device)?, sweep.device_mut(lo.0, self.device)?);
+        sweep.pass(m.0)?;
+        sweep.pass(v.0)?;
+        self.computation.execute(join, [&hi, &lo].map(|lease| memory(lease, Mode::Read)))?;
+        let stream = self.stream();
+        hi.discard(stream)?;
+        lo.discard(stream)?;
+        Ok(())
+    }
+
+    fn stream(&self) -> Stream {
+        Stream(self.computation.queue().stream().cu_stream() as u64)
+    }
+
+    /// What the sweep's updates here refuse, if that is anything; waits for them.
+    ///
+    /// # Errors
+    /// `Gpu`.
+    pub(super) fn refused(&mut self) -> Result<Option<Refused>> {
+        if self.has_updated { Ok(self.computation.refused()?) } else { Ok(None) }
     }
 
     /// Waits for the sweep's work, and gives what it found: nothing without micro-batches.

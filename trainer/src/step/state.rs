@@ -178,7 +178,8 @@ fn source<'w>(cpu: &Cpu, workspace: &'w mut Workspace, from: Gradients, at: Chun
     gradients
 }
 
-fn not_representable(update: &Update, tensor: &crate::model::Tensor, element: usize) -> Error {
+/// `element` counts from the unit's start.
+pub(super) fn not_representable(update: &Update, tensor: &crate::model::Tensor, element: usize) -> Error {
     Error::Numeric {
         step: update.step,
         what: format!(
