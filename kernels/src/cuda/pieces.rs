@@ -119,3 +119,34 @@ pub fn keep(
     let args: [&dyn Arg; 6] = [&from.address(), &(n as u64), &pieces, &to.address(), &(total as u64), &leaves];
     queue.launch(&KERNELS[KEEP], (blocks(total, BLOCKS[KEEP]), 1, 1), 0, &args)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: [Piece; 2] = [Piece { from: 0, to: 7, len: 3 }, Piece { from: 3, to: 0, len: 2 }];
+
+    #[test]
+    fn pieces_are_passed_in_the_order_of_the_chunk() {
+        let pieces = Pieces::new(TWO, 5, 10);
+        assert_eq!((pieces.count, &pieces.first[..2], &pieces.place[..2]), (2, &[0, 3][..], &[7, 0][..]));
+    }
+
+    #[test]
+    #[should_panic(expected = "pieces cover the chunk")]
+    fn a_chunk_that_is_not_covered_is_refused() {
+        Pieces::new(TWO, 6, 10);
+    }
+
+    #[test]
+    #[should_panic(expected = "in 9")]
+    fn a_piece_beyond_the_buffer_is_refused() {
+        Pieces::new(TWO, 5, 9);
+    }
+
+    #[test]
+    #[should_panic(expected = "from: 4")]
+    fn a_gap_is_refused() {
+        Pieces::new([TWO[0], Piece { from: 4, ..TWO[1] }], 5, 10);
+    }
+}

@@ -2,8 +2,7 @@
 //! gradient of the input and of the weights, over two micro-batches. Levels change no bit on the GPU.
 
 use crate::Rig;
-use crate::golden::PRECISIONS;
-use crate::whole::{gpu, on_gpu};
+use crate::whole::device;
 use mt_kernels::cuda::{Buffer, Error};
 use mt_kernels::rope::Table;
 use mt_kernels::split;
@@ -18,7 +17,7 @@ use mt_trainer::layout::{Chunk, Layout};
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::Rates;
 use mt_trainer::schedule::{Activations, Description, Gradients, OnGpu, Operation, Sink, UpdateOn};
-use mt_trainer::target::Precision;
+use mt_trainer::target::{Precision, Target};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::path::Path;
@@ -193,7 +192,7 @@ impl Input {
         let (dims, tokens) = (Dims::new(config), micro.ids.len());
         let layout = Layout::new(manifest, Some(PAGE), PAGE);
         let tiles = Tiles::on_gpu(config.vocab, config.hidden);
-        let activations = Activations::on(on_gpu(precision), 5, &dims, 1, &tiles, &[tokens; MICRO]);
+        let activations = Activations::on(Target::Gpu(device(precision)), 5, &dims, 1, &tiles, &[tokens; MICRO]);
         let kept = mt_trainer::schedule::Kept::uniform(1, level, false);
         let description = Description {
             config,
@@ -205,7 +204,7 @@ impl Input {
             seq: micro.seq,
             kept: &kept,
             fused_backward: false,
-            gpu: Some(OnGpu { gpu: gpu(precision), updates: &[UpdateOn::Cpu; 3], ahead: 0 }),
+            gpu: Some(OnGpu { gpu: device(precision), updates: &[UpdateOn::Cpu; 3], ahead: 0 }),
             rates: &Rates::default(),
         };
         let mut computation = Computation::new(&rig.gpu, &description, precision)?;
@@ -313,7 +312,7 @@ fn compare(rig: &Rig, case: &Case, precision: Precision) -> Result<String, Strin
 
 pub fn run(rig: &mut Rig) {
     for case in &CASES {
-        for precision in PRECISIONS {
+        for precision in Precision::EACH {
             rig.case(&format!("layer {}, {precision:?}", case.name), |rig| compare(rig, case, precision));
         }
     }

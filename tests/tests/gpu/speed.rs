@@ -2,7 +2,7 @@
 //! tokens: forward, backward at each level, state in and out, and each kernel by itself. No time is judged here.
 
 use crate::Rig;
-use crate::whole::{gpu, on_gpu};
+use crate::whole::device;
 use mt_kernels::adamw;
 use mt_kernels::cuda::pointwise::GateUp;
 use mt_kernels::cuda::{Buffer, Error, Queue, ViewMut, attention, linear, pointwise, rmsnorm, rope};
@@ -14,7 +14,7 @@ use mt_trainer::layout::Layout;
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::Rates;
 use mt_trainer::schedule::{Activations, Description, Gradients, Kept, OnGpu, Operation, Sink, UpdateOn};
-use mt_trainer::target::Precision;
+use mt_trainer::target::{Precision, Target};
 use std::path::Path;
 use std::time::Instant;
 
@@ -92,7 +92,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
     let (manifest, dims) = (Manifest::new(config), Dims::new(config));
     let layout = Layout::new(&manifest, Some(1 << 20), CHUNK);
     let tiles = Tiles::on_gpu(config.vocab, config.hidden);
-    let activations = Activations::on(on_gpu(Precision::Bf16), 5, &dims, 1, &tiles, &[TOKENS]);
+    let activations = Activations::on(Target::Gpu(device(Precision::Bf16)), 5, &dims, 1, &tiles, &[TOKENS]);
     let kept = Kept::uniform(1, Level::Input, false);
     let description = Description {
         config,
@@ -104,7 +104,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
         seq: SEQ,
         kept: &kept,
         fused_backward: false,
-        gpu: Some(OnGpu { gpu: gpu(Precision::Bf16), updates: &[UpdateOn::Cpu; 3], ahead: 0 }),
+        gpu: Some(OnGpu { gpu: device(Precision::Bf16), updates: &[UpdateOn::Cpu; 3], ahead: 0 }),
         rates: &Rates::default(),
     };
     let mut it = Computation::new(&rig.gpu, &description, Precision::Bf16)?;

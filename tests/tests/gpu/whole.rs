@@ -15,7 +15,7 @@ use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::Rates;
 use mt_trainer::schedule::{Activations, Description, Instruction, Kept, OnGpu, Operation, UpdateOn, Writer};
 use mt_trainer::step::Hyper;
-use mt_trainer::target::{self, Precision, Target};
+use mt_trainer::target::{Gpu, Precision, Target};
 use std::collections::HashMap;
 
 /// How a model is laid out and computed.
@@ -47,14 +47,9 @@ impl Setup {
     }
 }
 
-/// A step on the first GPU.
-pub fn gpu(precision: Precision) -> target::Gpu {
-    target::Gpu { device: DeviceId(0), precision }
-}
-
-/// The same as a target.
-pub fn on_gpu(precision: Precision) -> Target {
-    Target::Gpu(gpu(precision))
+/// The first GPU.
+pub fn device(precision: Precision) -> Gpu {
+    Gpu { device: DeviceId(0), precision }
 }
 
 /// What a step gives.
@@ -122,7 +117,8 @@ impl<'r> Whole<'r> {
         };
         let dims = Dims::new(config);
         let tokens: Vec<usize> = micro_rows.iter().map(|rows| rows * seq).collect();
-        let activations = Activations::on(on_gpu(setup.precision), 5, &dims, config.layers, &tiles, &tokens);
+        let gpu = device(setup.precision);
+        let activations = Activations::on(Target::Gpu(gpu), 5, &dims, config.layers, &tiles, &tokens);
         let kept = Kept::uniform(config.layers, setup.level, setup.logits);
         let description = Description {
             config,
@@ -134,11 +130,7 @@ impl<'r> Whole<'r> {
             seq,
             kept: &kept,
             fused_backward: false,
-            gpu: Some(OnGpu {
-                gpu: gpu(setup.precision),
-                updates: &vec![setup.updates; manifest.units.len()],
-                ahead: 0,
-            }),
+            gpu: Some(OnGpu { gpu, updates: &vec![setup.updates; manifest.units.len()], ahead: 0 }),
             rates: &Rates::default(),
         };
         let computation = Computation::new(&rig.gpu, &description, setup.precision)?;
