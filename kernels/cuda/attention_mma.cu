@@ -191,7 +191,8 @@ template <int M_, int N_, int STAGES_> struct Tiles {
 using Forward = Tiles<HEAD <= 128 ? 2 : 1, 8, 1>;
 using ToQ = Tiles<HEAD <= 128 ? 2 : 1, 4, HEAD <= 128 ? 2 : 1>;
 using ToKv = Tiles<1, HEAD <= 128 ? 8 : 4, HEAD <= 128 ? 2 : 1>;
-constexpr int BLOCKS = 2;
+// Blocks that a multiprocessor should have registers for.
+constexpr int BLOCKS = 2, TO_Q_BLOCKS = HEAD <= 64 ? 3 : BLOCKS;
 
 // blockIdx: head of a sequence, tile of queries, from the last, which sees most.
 KERNEL(Forward::THREADS, BLOCKS)
@@ -364,7 +365,7 @@ __device__ __forceinline__ void delta_of(float* delta, u32 stats, Rows outs, Row
 }
 
 // delta and the gradient of q. blockIdx as in forward.
-KERNEL(ToQ::THREADS, BLOCKS)
+KERNEL(ToQ::THREADS, TO_Q_BLOCKS)
 attention_backward_q_bf16(Shape s, const bf16* q, const bf16* k, const bf16* v, const u32* first, const bf16* out,
                           const bf16* dout, const float* lse, float* delta, bf16* dq) {
     constexpr int M = ToQ::M, N = ToQ::N, THREADS = ToQ::THREADS, QUERIES = ToQ::OWN, KEYS = ToQ::PASS;
