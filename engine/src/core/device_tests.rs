@@ -302,15 +302,21 @@ impl World {
     }
 
     fn until<T>(&mut self, mut found: impl FnMut(&mut World) -> Option<T>) -> Result<T, Stopped> {
+        let mut was_at_rest = false;
         for step in 0..STEPS_MAX {
             // A ticket may keep an access waiting until it is given back.
             if step > 200 && step % 10 == 0 && self.visitor_holds() {
                 self.visit_by_ticket();
+                was_at_rest = false;
             }
             if let Some(found) = found(self) {
                 return Ok(found);
             }
             self.step()?;
+            // Where nothing is in flight the reactor sleeps until somebody wakes it.
+            let is_at_rest = self.core.is_idle();
+            assert!(is_at_rest || !was_at_rest, "a step was left over that nothing would have woken");
+            was_at_rest = is_at_rest;
         }
         self.dump();
         panic!("nothing of what is waited for within {STEPS_MAX} steps: a deadlock");

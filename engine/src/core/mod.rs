@@ -343,12 +343,13 @@ impl<I: Io> Core<I> {
         self.free_front();
         self.begin_deferred();
         self.reserve();
-        self.advance_staging();
         // Who waits for an access of a sweep comes first, tickets before what is only fetched ahead.
         self.start_reserved(self.sweeps.cursor());
         self.start_tickets();
         self.start_reserved(u64::MAX);
         self.commit_advance();
+        // Last: what was started, or held by the commit, may want room there.
+        self.advance_staging();
     }
 
     fn submit(&mut self) {

@@ -90,7 +90,9 @@ impl<I: Io> Core<I> {
                 // Its span in VRAM may be long in coming. No user can have seen it.
                 let seq = interval.seq;
                 self.live[index].become_state(State::Reserved);
-                self.sweeps.wait_again(seq);
+                if self.live[index].has_room() {
+                    self.sweeps.wait_again(seq);
+                }
                 continue;
             }
             let asks = interval.state() == State::Ready && interval.recall == Recall::No;

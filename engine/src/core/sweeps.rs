@@ -68,7 +68,7 @@ pub(crate) struct Sweeps {
     gate: u64,
     /// Plans prepared lately.
     known: Vec<Prepared>,
-    /// Reserved intervals that were not started, in order.
+    /// Reserved intervals that have the spans they need to start, in order.
     waiting: Vec<u64>,
     /// The last access that was counted as held up by write-backs.
     held_up: Option<u64>,
@@ -105,7 +105,7 @@ impl Sweeps {
         self.reserved
     }
 
-    /// An interval was taken back and is reserved again.
+    /// An interval that is reserved has what it needs to start, or has it again.
     pub(crate) fn wait_again(&mut self, seq: u64) {
         let at = self.waiting.partition_point(|other| *other < seq);
         self.waiting.insert(at, seq);
@@ -447,6 +447,7 @@ impl<I: Io> Core<I> {
                 let interval = self.interval_mut(seq);
                 interval.span = Some(span);
                 interval.offset = if interval.device.is_none() { span.offset } else { interval.offset };
+                self.sweeps.wait_again(seq);
             }
             self.sweeps.window_next += 1;
         }
@@ -491,10 +492,12 @@ impl<I: Io> Core<I> {
             let next = self.sweeps.reserved;
             let interval = self.known(next);
             let (id, writes) = (interval.run, interval.mode.writes());
+            if interval.has_room() {
+                self.sweeps.waiting.push(next);
+            }
             self.live.push_back(interval);
             self.runs.get_mut(id).live.push_back((next, writes));
             self.sweeps.reserved += 1;
-            self.sweeps.waiting.push(next);
         }
     }
 
@@ -557,9 +560,6 @@ impl<I: Io> Core<I> {
         let interval = self.interval_mut(seq);
         if interval.state() != State::Reserved {
             return true;
-        }
-        if !interval.has_room() {
-            return false;
         }
         let (id, mode, kind, placed) = (interval.run, interval.mode, interval.kind, interval.is_placed());
         let relay = interval.relay.map(|relay| relay.source);

@@ -125,9 +125,14 @@ impl<I: Io> Core<I> {
 
     /// It was given its span in VRAM.
     pub(crate) fn has_vram(&mut self, seq: u64) {
-        if self.interval(seq).state() == State::Landed {
-            let offset = self.landing(seq).expect("it was just given");
-            self.upload(seq, offset);
+        match self.interval(seq).state() {
+            State::Landed => {
+                let offset = self.landing(seq).expect("it was just given");
+                self.upload(seq, offset);
+            }
+            // What is in transit began, or begins, with its span in RAM.
+            State::Reserved if !self.interval(seq).is_in_transit() => self.sweeps.wait_again(seq),
+            _ => {}
         }
     }
 

@@ -64,12 +64,12 @@ impl Context {
         }
         let wanted = format!("device {}", id.0);
         let mut count = 0;
-        // SAFETY: the first call of the driver.
-        match unsafe { sys::cuInit(0) } {
-            sys::CUresult::CUDA_ERROR_NO_DEVICE => {}
+        // SAFETY: it may be called at any time.
+        let result = unsafe { sys::cuInit(0) };
+        if result != sys::CUresult::CUDA_ERROR_NO_DEVICE {
+            check(id, "cuInit", result)?;
             // SAFETY: the driver is initialized; `count` outlives the call.
-            result => check(id, "cuInit", result)
-                .and_then(|()| check(id, "cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) }))?,
+            check(id, "cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
         }
         if i32::from(id.0) >= count {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
