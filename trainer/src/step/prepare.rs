@@ -14,7 +14,8 @@ use crate::settings::Recompute;
 use crate::target::Target;
 use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, timeline};
 use mt_engine::{
-    Budget, Kind, Plan, PlanError, Prediction, RegionSpec, Residency, Run, Schedule, Tier, record_bytes, reserved_bytes,
+    Budget, Kind, Plan, PlanError, Prediction, Profile, RegionSpec, Residency, Run, Schedule, Tier, record_bytes,
+    reserved_bytes,
 };
 use std::sync::Arc;
 
@@ -395,13 +396,11 @@ fn planned(
         })
     };
     let schedule = Arc::new(steady.schedule(true));
-    let (mut steady, mut prediction) = plan(&schedule, &Residency::default())?;
-    if let Some(entry) = with_window(&schedule, &shape, &budget, options, &steady, vram_window_bytes)
-        && let Ok((roomy, predicted)) = plan(&schedule, &entry)
-        && predicted.seconds < prediction.seconds
-    {
-        (steady, prediction) = (roomy, predicted);
-    }
+    let entry = with_window(&schedule, &shape, &budget, profile, vram_window_bytes).unwrap_or_default();
+    let (steady, prediction) = plan(&schedule, &entry).or_else(|refused| match entry.fixed {
+        true => plan(&schedule, &Residency::default()),
+        false => Err(refused),
+    })?;
     let update = update.map(|program| plan(&Arc::new(program.schedule(false)), &emptied(&steady.exit))).transpose()?;
     // The engine wants room for its largest page, whatever the plans need.
     let page = regions.iter().map(|region| u64::from(region.page_bytes)).max().unwrap_or(0);
@@ -413,23 +412,18 @@ fn planned(
     Ok(Planned { steady, update, prediction, arena_bytes })
 }
 
-/// A placement that leaves a GPU's window at least these bytes, where the given plan leaves it fewer: the planner fills
-/// VRAM with what saves bytes, and knows nothing of what a window saves in time.
+/// A placement that leaves a GPU's window these bytes beside what it needs, if there is one: the planner fills VRAM with
+/// what saves bytes, and knows nothing of what a window saves in time.
 fn with_window(
     schedule: &Arc<Schedule>,
     shape: &Shape<'_>,
     budget: &Budget,
-    options: &Options,
-    known: &Plan,
+    profile: &Profile,
     window_bytes: u64,
 ) -> Option<Residency> {
-    let share = known.devices.first()?;
-    let lacking = window_bytes.saturating_sub(share.window_bytes);
-    if share.window_bytes == 0 || lacking == 0 {
-        return None;
-    }
-    let less = budget.clone().with_device(share.device, budget.device(share.device).checked_sub(lacking)?);
-    let (roomy, _) = plan(schedule, shape, &less, &options.rates.engine, &Residency::default()).ok()?;
+    let &(device, bytes) = budget.device_bytes.first()?;
+    let less = budget.clone().with_device(device, bytes.checked_sub(window_bytes)?);
+    let (roomy, _) = plan(schedule, shape, &less, profile, &Residency::default()).ok()?;
     Some(emptied(&roomy.exit))
 }
 

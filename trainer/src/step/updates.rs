@@ -39,7 +39,7 @@ impl Inputs<'_> {
     /// The same with a few layers more or fewer on the GPU, as long as that is faster.
     pub(super) fn with_finer_shares(&self, mut best: Prepared) -> Prepared {
         let layers = self.config.layers;
-        if best.device().is_none() {
+        if best.device().is_none() || self.options.is_rough {
             return best;
         }
         let mut step = layers / FINER;
