@@ -328,11 +328,15 @@ impl Fit<'_> {
         Error::DoesNotFit { part, what, need_bytes, have_bytes, hint: Some(hints.join("\n")) }
     }
 
-    /// VRAM that would hold what RAM alone is missing, if some would: what a GPU alone uses may live in either.
+    /// VRAM that would hold what RAM alone is missing, or a disk without commits, if some would: what a GPU alone uses
+    /// may live in any of them.
     fn more_vram(&self, missing: Missing) -> Option<u64> {
-        let Missing { ram: Some(ram), vram: None, disk: None } = missing else { return None };
         self.settings.target().gpu()?;
-        let lacking = ram.saturating_sub(self.ram.budget);
+        let lacking = match missing {
+            Missing { ram: Some(ram), vram: None, disk: None } => ram.saturating_sub(self.ram.budget),
+            Missing { ram: None, vram: None, disk: Some(disk) } => disk.saturating_sub(self.disk.budget),
+            _ => return None,
+        };
         let more = [1, 2].map(|times| (self.vram.budget + times * lacking).next_multiple_of(VRAM_STEP));
         more.into_iter().find(|&budget| Fit { vram: Vram { budget }, is_rough: true, ..*self }.plan().is_ok())
     }
