@@ -101,7 +101,7 @@ impl Job {
             budget_bytes: setup.budget,
             vram_bytes: 0,
             disk_bytes: u64::MAX,
-        is_rough: false,
+            is_rough: false,
         }
     }
 

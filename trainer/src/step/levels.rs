@@ -41,6 +41,7 @@ impl Inputs<'_> {
             let mut kept =
                 candidates(&nothing.scheme.describe(self.config, self.manifest, self.shapes, &nothing.layout), room);
             kept.retain(|kept| kept != nothing.kept() && *kept != everything);
+            kept.truncate(if options.is_rough && options.target != Target::Cpu { 1 } else { kept.len() });
             kept
         };
         let kept = match &all {

@@ -27,7 +27,8 @@ impl Inputs<'_> {
         let balanced = self.balanced(&on_cpu, in_vram);
         let mut tried = vec![0];
         let mut best = on_cpu;
-        for count in [in_vram, balanced, layers] {
+        let most = if self.options.is_rough { balanced } else { layers };
+        for count in [in_vram, balanced, most] {
             if !tried.contains(&count) {
                 tried.push(count);
                 best = self.faster_with(best, count);
