@@ -50,6 +50,7 @@ impl Walk {
                 prefetch_intervals_max: None,
                 budget_bytes: Some(bytes),
                 vram_bytes: 0,
+                is_rough: false,
                 disk_bytes: u64::MAX,
             };
             prepare(&config, &manifest, &shapes, &options)

@@ -114,6 +114,36 @@ fn levels_are_counted_and_follow_the_budget() {
     assert!(roomy < least && fastest < slowest, "what is kept takes no workspace and no time");
 }
 
+/// A GPU is planned for without one, and not trained on.
+#[test]
+fn a_gpu_is_planned_for_and_a_run_on_it_is_refused() {
+    let place = place();
+    let text = place.ok("plan --shape 1.5b --vram 12GiB --ram 64GiB --disk 1TiB --batch 16").out;
+    for part in ["cuda:0", "bf16", "VRAM", "stays in VRAM", "link", "assumed", "twice the VRAM"] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+    let plan =
+        |words: &str| json(&place, &format!("plan --shape 1.5b --ram 64GiB --disk 1TiB --batch 16 --json {words}"));
+    let (small, large) = (plan("--vram 6GiB"), plan("--vram 40GiB"));
+    for key in ["/micro_batch", "/seq_len"] {
+        assert_eq!(small.pointer(key), large.pointer(key), "{key} follows no budget");
+    }
+    for found in [&small, &large] {
+        let parts =
+            ["context", "workspace", "placed", "window"].map(|part| number(found, &format!("/gpu/vram_{part}")));
+        assert!(parts.iter().sum::<u64>() <= number(found, "/gpu/vram"), "{found}");
+        assert!(number(found, "/gpu/vram_peak") <= number(found, "/gpu/vram"), "{found}");
+        assert!(number(found, "/limits/ram_peak") <= number(found, "/limits/ram"), "{found}");
+    }
+    assert!(plan("--vram 12GiB --precision fp32")["step"]["seconds"].as_f64() > small["step"]["seconds"].as_f64());
+    let refused = place.refused("plan --shape 1.5b --vram 1GiB --ram 64GiB --disk 1TiB --batch 16", 3, &["--vram"]);
+    let line = refused.err.lines().find(|l| l.contains("run: mt")).unwrap_or_else(|| panic!("{refused}"));
+    place.ok(&line[line.find("run: mt ").expect("just found") + "run: mt ".len()..]);
+    place.refused(&format!("train {RUN} --steps 1 --device cuda"), 2, &["--device", "cannot execute"]);
+    place.write("gpu.toml", "vram = \"12GiB\"\nprecision = \"tf32\"\n");
+    assert!(place.ok("plan gpu.toml --shape 1.5b --ram 64GiB --disk 1TiB").out.contains("tf32 on cuda:0"));
+}
+
 #[test]
 fn without_clipping_the_faster_update_schedule_that_fits_is_planned() {
     let place = place();

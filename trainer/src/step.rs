@@ -94,6 +94,8 @@ pub struct Options {
     pub vram_bytes: u64,
     /// Bytes on all volumes.
     pub disk_bytes: u64,
+    /// Fewer ways of using a GPU are weighed: for what is asked beside the plan itself.
+    pub is_rough: bool,
 }
 
 /// Constants of the optimizer.

@@ -11,6 +11,7 @@ use mt_tests::rig::{Job, Setup};
 use mt_tests::trace::{self, Trace};
 use mt_trainer::Error;
 use mt_trainer::error::Part;
+use mt_trainer::profile::MachineProfile;
 use mt_trainer::settings::Recompute;
 use mt_trainer::target::{Gpu, Precision, Target};
 
@@ -32,7 +33,8 @@ fn compare(rig: &Rig, name: &str, precision: Precision) -> Result<Result<String,
     let case = Case::read(&folder().join(name));
     let job = trace::job(&case, Some(1.0));
     let target = Target::Gpu(Gpu { device: DeviceId(0), precision });
-    let roomy = Setup { target, gpu: Some(rig.gpu.clone()), vram: 1 << 30, ..Setup::default() };
+    let rates = MachineProfile::assumed(2).rates(&[], 2, Some(DeviceId(0)));
+    let roomy = Setup { target, gpu: Some(rig.gpu.clone()), vram: 1 << 30, rates, ..Setup::default() };
     let base = Trace::of(&case, &job, &roomy, STEPS)?;
     let allowed = if precision == Precision::Fp32 { 1e-5 } else { 5e-3 };
     for (step, expected) in case.steps().iter().enumerate() {

@@ -86,19 +86,19 @@ fn golden_7b_on_a_gpu() {
     check_on("gpu_7b_96", &format!("{words} --batch 96"), &shipped("h200.json"));
 }
 
-/// A workstation whose drives hold the state, and a GPU that holds nothing of it.
+/// A workstation whose drive holds most of the state.
 #[test]
-fn golden_70b_on_a_gpu() {
-    let words =
-        "--shape 70b --batch 64 --seq-len 1024 --vram 22GiB --ram 112GiB --disk 4TiB --store /nvme0 --store /nvme1";
-    check_on("gpu_70b", words, &shipped("workstation.json"));
+fn golden_8b_on_a_gpu_and_a_drive() {
+    let words = "--shape 8b --batch 16 --seq-len 1024 --vram 22GiB --ram 48GiB --disk 2TiB --tbw 1200 --steps 500";
+    check_on("gpu_8b_drive", words, &shipped("workstation.json"));
 }
 
 #[test]
 fn golden_gpu_does_not_fit() {
     let words = "--shape 7b --seq-len 1024 --vram 2GiB --ram 112GiB --durability none --discard --batch 8";
     check_on("gpu_does_not_fit", words, &shipped("h200.json"));
-    let words = "--shape 7b --seq-len 1024 --vram 22GiB --ram 112GiB --durability none --discard --batch 96";
+    let words =
+        "--shape 7b --seq-len 1024 --vram 22GiB --ram 112GiB --disk 1GiB --durability none --discard --batch 96";
     check_on("gpu_needs_ram", words, &shipped("h200.json"));
 }
 

@@ -120,6 +120,8 @@ pub(super) struct Fit<'a> {
     pub disk: Disk,
     /// Folders of the store.
     pub stores: &'a [PathBuf],
+    /// An estimate will do.
+    pub is_rough: bool,
 }
 
 /// What was asked for, so that a refusal can end with a command that works.
@@ -197,7 +199,7 @@ impl Fit<'_> {
                     Recompute::Auto => Recompute::All,
                     given => given,
                 };
-                let planned = self.prepare(true, 1, recompute)?.prediction;
+                let planned = Fit { is_rough: true, ..*self }.prepare(true, 1, recompute)?.prediction;
                 let rate = self.rates.engine.disk_write_bytes_per_s;
                 cadence::checkpoint_every(planned.seconds, planned.disk.commit_bytes, rate)
             }
@@ -223,6 +225,7 @@ impl Fit<'_> {
             budget_bytes: Some(self.ram.budget.saturating_sub(self.ram.base)),
             vram_bytes: self.vram.for_step(),
             disk_bytes: self.disk.budget,
+            is_rough: self.is_rough,
         };
         let Model { config, manifest, .. } = self.model;
         let in_forward = prepare(config, manifest, self.shapes, &options);
@@ -247,7 +250,7 @@ impl Fit<'_> {
 
     /// The nearest budgets that fit, where these do not.
     pub fn missing(&self) -> Missing {
-        let mut tried = *self;
+        let mut tried = Fit { is_rough: true, ..*self };
         let mut missing = Missing::default();
         for _ in 0..TRIES {
             match tried.plan() {
@@ -325,13 +328,17 @@ impl Fit<'_> {
         Error::DoesNotFit { part, what, need_bytes, have_bytes, hint: Some(hints.join("\n")) }
     }
 
-    /// VRAM that would hold what RAM alone is missing, if some would: what a GPU alone uses may live in either.
+    /// VRAM that would hold what RAM alone is missing, or a disk without commits, if some would: what a GPU alone uses
+    /// may live in any of them.
     fn more_vram(&self, missing: Missing) -> Option<u64> {
-        let Missing { ram: Some(ram), vram: None, disk: None } = missing else { return None };
         self.settings.target().gpu()?;
-        let lacking = ram.saturating_sub(self.ram.budget);
+        let lacking = match missing {
+            Missing { ram: Some(ram), vram: None, disk: None } => ram.saturating_sub(self.ram.budget),
+            Missing { ram: None, vram: None, disk: Some(disk) } => disk.saturating_sub(self.disk.budget),
+            _ => return None,
+        };
         let more = [1, 2].map(|times| (self.vram.budget + times * lacking).next_multiple_of(VRAM_STEP));
-        more.into_iter().find(|&budget| Fit { vram: Vram { budget }, ..*self }.plan().is_ok())
+        more.into_iter().find(|&budget| Fit { vram: Vram { budget }, is_rough: true, ..*self }.plan().is_ok())
     }
 
     /// The refusal of one volume that is too small, where all of them together are not.

@@ -269,7 +269,18 @@ pub fn plan(question: &Question<'_>) -> Result<Report> {
     let rates = question.profile.rates(&question.stores, settings.threads as u32, device);
     let vram = Vram::new(settings, &rates);
     let stores = &question.stores;
-    let fit = Fit { model: &model, shapes: &shapes, micro_batch, settings, rates: &rates, ram, vram, disk, stores };
+    let fit = Fit {
+        model: &model,
+        shapes: &shapes,
+        micro_batch,
+        settings,
+        rates: &rates,
+        ram,
+        vram,
+        disk,
+        stores,
+        is_rough: false,
+    };
     // A plan leaves open what becomes of the trained model.
     let fitted = fit.or_refuse(Asked { command: question.command, is_new: true, has_export: true })?;
     let paper = Paper { question, fit, fitted: &fitted };
@@ -496,7 +507,7 @@ impl Paper<'_> {
         let settings = Settings { batch: times * self.fit.settings.batch, ..self.fit.settings.clone() };
         let micro_batch = inputs::micro_batch(&settings);
         let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
-        let fit = Fit { shapes: &shapes, micro_batch, settings: &settings, ..self.fit };
+        let fit = Fit { shapes: &shapes, micro_batch, settings: &settings, is_rough: true, ..self.fit };
         let seconds = fit.plan().ok().map(|fitted| fitted.prepared.prediction.seconds);
         let tokens = times * self.tokens();
         More { times, tokens, seconds, tokens_per_s: seconds.map(|seconds| tokens as f64 / seconds) }
@@ -531,6 +542,7 @@ impl Paper<'_> {
 
     fn compare(&self, change: String, other: &Fit<'_>) -> WhatIf {
         let now = self.fitted.prepared.prediction.seconds;
+        let other = Fit { is_rough: true, ..*other };
         let times_faster = other.plan().ok().map(|fitted| now / fitted.prepared.prediction.seconds);
         WhatIf { change, times_faster }
     }

@@ -188,7 +188,18 @@ impl Start<'_> {
     fn fit_into<'a>(&'a self, ram: Ram, disk: Disk, stores: &'a [PathBuf], rates: &'a Rates) -> Fit<'a> {
         let Inputs { model, shapes, micro_batch, .. } = self.inputs;
         let vram = Vram::new(self.settings, rates);
-        Fit { model, shapes, micro_batch: *micro_batch, settings: self.settings, rates, ram, vram, disk, stores }
+        Fit {
+            model,
+            shapes,
+            micro_batch: *micro_batch,
+            settings: self.settings,
+            rates,
+            ram,
+            vram,
+            disk,
+            stores,
+            is_rough: false,
+        }
     }
 
     fn rates(&self, stores: &[PathBuf]) -> Rates {

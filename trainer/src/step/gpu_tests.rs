@@ -25,7 +25,11 @@ fn model() -> ModelConfig {
 
 /// A plan within these budgets, on a GPU that is slow enough for so small a model to matter.
 fn planned(vram: u64, ram: u64, has_disk: bool, batch: usize) -> crate::error::Result<Prepared> {
-    let profile = MachineProfile { gpus: vec![slow_gpu()], ..MachineProfile::assumed(8) };
+    planned_on(slow_gpu(), vram, ram, has_disk, batch)
+}
+
+fn planned_on(gpu: GpuRates, vram: u64, ram: u64, has_disk: bool, batch: usize) -> crate::error::Result<Prepared> {
+    let profile = MachineProfile { gpus: vec![gpu], ..MachineProfile::assumed(8) };
     let rates = profile.rates(&[], 8, Some(GPU.device));
     let options = Options {
         target: Target::Gpu(GPU),
@@ -41,6 +45,7 @@ fn planned(vram: u64, ram: u64, has_disk: bool, batch: usize) -> crate::error::R
         budget_bytes: Some(ram),
         vram_bytes: vram,
         disk_bytes: u64::MAX,
+        is_rough: false,
     };
     let config = model();
     let shapes = Shapes { rows_per_micro: 4, micro_rows: vec![4; batch / 4], seq: 256 };
@@ -93,7 +98,8 @@ fn tiles_and_chunks_depend_on_no_budget() {
         let numbers = found.scheme.tiles;
         (numbers, found.layout.clone(), found.regions.clone())
     };
-    let (small, large) = (planned(least(STATE / 2, true, 8), STATE / 2, true, 8), planned(4 * STATE, 4 * STATE, true, 8));
+    let (small, large) =
+        (planned(least(STATE / 2, true, 8), STATE / 2, true, 8), planned(4 * STATE, 4 * STATE, true, 8));
     assert_eq!(identity(&small.unwrap()), identity(&large.unwrap()));
 }
 
@@ -110,11 +116,14 @@ fn phases_add_up_and_the_whole_is_told_by_the_gpu() {
     }
 }
 
-/// What is kept takes VRAM first, and only what saves time is kept.
+/// What is kept takes VRAM, and little of it leaves over a slow link.
 #[test]
 fn levels_follow_vram() {
     let ram = 2 * STATE;
-    let kept = |vram: u64| planned(vram, ram, false, 16).unwrap().kept().count(Level::Input);
+    let mut gpu = slow_gpu();
+    (gpu.link.download_both_bytes_per_s, gpu.link.upload_both_bytes_per_s) = (0.5e9, 0.5e9);
+    (gpu.link.download_bytes_per_s, gpu.link.upload_bytes_per_s) = (0.5e9, 0.5e9);
+    let kept = |vram: u64| planned_on(gpu.clone(), vram, ram, false, 16).unwrap().kept().count(Level::Input);
     let (little, much) = (kept(least(ram, false, 16)), kept(4 * STATE));
     assert!(much == 0 && little > 0, "{little} and {much} layers recompute");
 }

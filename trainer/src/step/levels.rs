@@ -30,28 +30,36 @@ impl Inputs<'_> {
     }
 
     /// The fastest of the plan that keeps nothing, the one that keeps everything, and those with the first one's layout
-    /// that keep what dynamic programming finds; beside a GPU, each with its best share of the updates, since what is
-    /// kept and the state of what a GPU updates compete for VRAM.
+    /// that keep what dynamic programming finds.
     pub(super) fn with_levels(&self, nothing: Prepared) -> Prepared {
         let everything = self.everything();
-        let (layout, updates) = (nothing.layout.clone(), nothing.scheme.updates.clone());
-        let with = |kept: &Kept| self.with_layout(layout.clone(), kept.clone(), updates.clone()).ok();
+        let with =
+            |kept: &Kept| self.with_layout(nothing.layout.clone(), kept.clone(), nothing.scheme.updates.clone()).ok();
         let all = self.best(&everything).ok();
         let (room, options) = (self.room(&nothing), self.options);
-        let mut kept = match &all {
-            // Where everything fits, there is nothing to be weighed.
-            Some(all) if all.steady.window_bytes == 0 && options.target == Target::Cpu => Vec::new(),
-            _ => {
-                let it = nothing.scheme.describe(self.config, self.manifest, self.shapes, &nothing.layout);
-                // Half of what VRAM has left, where the other half may be worth more as state.
-                let half = room.device.map(|_| Room { vram_bytes: room.vram_bytes / 2, ..room.clone() });
-                half.iter().chain([&room]).flat_map(|room| candidates(&it, room)).collect()
-            }
+        let found = |room: &Room| {
+            let mut kept =
+                candidates(&nothing.scheme.describe(self.config, self.manifest, self.shapes, &nothing.layout), room);
+            kept.retain(|kept| kept != nothing.kept() && *kept != everything);
+            kept.truncate(if options.is_rough && options.target != Target::Cpu { 1 } else { kept.len() });
+            kept
         };
-        kept.retain(|kept| kept != nothing.kept() && *kept != everything);
-        kept.dedup();
-        let found = all.into_iter().chain(kept.iter().filter_map(with));
-        found.map(|prepared| self.with_updates(prepared)).fold(self.with_updates(nothing), faster)
+        let kept = match &all {
+            // Where everything fits RAM, there is nothing to be weighed.
+            Some(all) if all.steady.window_bytes == 0 && options.target == Target::Cpu => Vec::new(),
+            _ => found(&room),
+        };
+        let tried: Vec<Prepared> = all.into_iter().chain(kept.iter().filter_map(with)).collect();
+        if options.target == Target::Cpu {
+            return tried.into_iter().fold(nothing, faster);
+        }
+        // What is kept and the state of what a GPU updates compete for VRAM: nothing kept, half of the room, all of it,
+        // each with its best share of the updates.
+        let half = Room { vram_bytes: room.vram_bytes / 2, ..room };
+        let half = found(&half).into_iter().find(|half| !kept.contains(half) && !options.is_rough);
+        let half = half.as_ref().and_then(with).map(|half| self.with_updates(half));
+        let most = tried.into_iter().reduce(faster).map(|most| self.with_updates(most));
+        half.into_iter().chain(most).fold(self.with_updates(nothing), faster)
     }
 
     /// What a plan that keeps nothing leaves room for.

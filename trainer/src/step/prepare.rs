@@ -14,8 +14,8 @@ use crate::settings::Recompute;
 use crate::target::Target;
 use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, timeline};
 use mt_engine::{
-    Budget, DeviceBackend, DeviceConfig, DeviceId, Kind, Node, Plan, PlanError, Prediction, RegionSpec, Residency, Run,
-    Schedule, Tier, record_bytes, reserved_bytes,
+    Budget, DeviceBackend, DeviceConfig, DeviceId, Kind, Node, Plan, PlanError, Prediction, Profile, RegionSpec,
+    Residency, Run, Schedule, Tier, record_bytes, reserved_bytes,
 };
 use std::sync::Arc;
 
@@ -321,9 +321,9 @@ impl Inputs<'_> {
         let steady_program = Writer::steady(description);
         let update_program = (!options.fused_backward).then(|| Writer::update_only(description));
         let workspace_bytes = workspace_bytes(&description, options.threads);
-        let window_bytes = window_bytes(&description);
+        let windows = Windows::beside_gpu(&description);
         let programs = (&steady_program, update_program.as_ref());
-        let planned = planned(options, &regions, workspace_bytes, window_bytes, programs)?;
+        let planned = planned(options, &regions, workspace_bytes, windows, programs)?;
         let (update_only, update_prediction) = planned.update.unzip();
         Ok(Prepared {
             layout,
@@ -352,12 +352,25 @@ fn gpu_chunk(manifest: &Manifest) -> usize {
     largest_chunk(manifest).max(GPU_CHUNK_ELEMENTS)
 }
 
-/// Bytes of a GPU's window with which the weights of a layer come while the one before is computed, and its gradients
-/// leave while the next is.
-fn window_bytes(it: &Description<'_>) -> u64 {
-    let largest = it.manifest.units.iter().map(|unit| unit.elements).max().unwrap_or(0);
-    let layer = it.manifest.units.get(1).map_or(largest, |unit| unit.elements);
-    (layer * (it.target().element_bytes() + size_of::<f32>())) as u64
+/// Bytes of windows that are wanted beyond what a step's plan asks for.
+#[derive(Clone, Copy, Default)]
+struct Windows {
+    /// Of a GPU, with which the weights of a layer come while the one before is computed, and its gradients leave while
+    /// the next is.
+    vram: u64,
+    /// Of RAM, through which sweeps between steps (import, export) reach what lives in VRAM: two chunks of two planes.
+    host: u64,
+}
+
+impl Windows {
+    fn beside_gpu(it: &Description<'_>) -> Windows {
+        let Target::Gpu(gpu) = it.target() else { return Windows::default() };
+        let largest = it.manifest.units.iter().map(|unit| unit.elements).max().unwrap_or(0);
+        let layer = it.manifest.units.get(1).map_or(largest, |unit| unit.elements);
+        let chunk = it.layout.chunk_pages as usize * it.layout.page_elements;
+        let vram = layer * (gpu.precision.bytes() + size_of::<f32>());
+        Windows { vram: vram as u64, host: (4 * chunk * size_of::<f32>()) as u64 }
+    }
 }
 
 /// The budget of VRAM as the planner takes it.
@@ -377,13 +390,13 @@ fn planned(
     options: &Options,
     regions: &[RegionSpec],
     workspace_bytes: u64,
-    vram_window_bytes: u64,
+    windows: Windows,
     (steady, update): (&Program, Option<&Program>),
 ) -> Result<Planned> {
     let records = record_bytes(regions);
-    let in_ram = workspace_bytes + records;
     // Without a budget, a fraction of all numbers: the planner adds to it.
     let budget_bytes = options.budget_bytes.unwrap_or(u64::MAX / 8);
+    let in_ram = workspace_bytes + windows.host + records;
     let host_bytes = budget_bytes.saturating_sub(in_ram);
     // The planner counts pages; the store's records come on top.
     let records_on_disk = reserved_bytes(regions) - page_bytes_on_disk(regions);
@@ -406,13 +419,11 @@ fn planned(
         })
     };
     let schedule = Arc::new(steady.schedule(true));
-    let (mut steady, mut prediction) = plan(&schedule, &budget, &Residency::default())?;
-    if let Some(entry) = with_window(&schedule, &shape, &budget, options, &steady, vram_window_bytes)
-        && let Ok((roomy, predicted)) = plan(&schedule, &budget, &entry)
-        && predicted.seconds < prediction.seconds
-    {
-        (steady, prediction) = (roomy, predicted);
-    }
+    let entry = with_window(&schedule, &shape, &budget, profile, windows.vram).unwrap_or_default();
+    let (steady, prediction) = plan(&schedule, &budget, &entry).or_else(|refused| match entry.fixed {
+        true => plan(&schedule, &budget, &Residency::default()),
+        false => Err(refused),
+    })?;
     let update = update.map(|program| {
         let schedule = Arc::new(program.schedule(false));
         let budget = Budget { device_bytes: beside(&steady, &schedule), ..budget.clone() };
@@ -422,30 +433,25 @@ fn planned(
     // The engine wants room for its largest page, whatever the plans need.
     let page = regions.iter().map(|region| u64::from(region.page_bytes)).max().unwrap_or(0);
     let arena = [Some(&steady), update.as_ref().map(|(plan, _)| plan)].into_iter().flatten().map(Plan::arena_bytes);
-    let arena_bytes = arena.max().unwrap_or(0).max(page) + records;
+    let arena_bytes = arena.max().unwrap_or(0).max(page) + windows.host + records;
     if arena_bytes + workspace_bytes > budget_bytes {
         return Err(does_not_fit(arena_bytes + workspace_bytes, budget_bytes));
     }
     Ok(Planned { steady, update, prediction, arena_bytes })
 }
 
-/// A placement that leaves a GPU's window at least these bytes, where the given plan leaves it fewer: the planner fills
-/// VRAM with what saves bytes, and knows nothing of what a window saves in time.
+/// A placement that leaves a GPU's window these bytes beside what it needs, if there is one: the planner fills VRAM with
+/// what saves bytes, and knows nothing of what a window saves in time.
 fn with_window(
     schedule: &Arc<Schedule>,
     shape: &Shape<'_>,
     budget: &Budget,
-    options: &Options,
-    known: &Plan,
+    profile: &Profile,
     window_bytes: u64,
 ) -> Option<Residency> {
-    let share = known.devices.first()?;
-    let lacking = window_bytes.saturating_sub(share.window_bytes);
-    if share.window_bytes == 0 || lacking == 0 {
-        return None;
-    }
-    let less = budget.clone().with_device(share.device, budget.device(share.device).checked_sub(lacking)?);
-    let (roomy, _) = plan(schedule, shape, &less, &options.rates.engine, &Residency::default()).ok()?;
+    let &(device, bytes) = budget.device_bytes.first()?;
+    let less = budget.clone().with_device(device, bytes.checked_sub(window_bytes)?);
+    let (roomy, _) = plan(schedule, shape, &less, profile, &Residency::default()).ok()?;
     Some(emptied(&roomy.exit))
 }
 

@@ -56,6 +56,7 @@ fn options(recompute: Recompute, fused_backward: bool) -> Options {
         budget_bytes: None,
         vram_bytes: 0,
         disk_bytes: u64::MAX,
+        is_rough: false,
     }
 }
 

@@ -27,7 +27,8 @@ impl Inputs<'_> {
         let balanced = self.balanced(&on_cpu, in_vram);
         let mut tried = vec![0];
         let mut best = on_cpu;
-        for count in [in_vram, balanced, layers] {
+        let most = if self.options.is_rough { balanced } else { layers };
+        for count in [in_vram, balanced, most] {
             if !tried.contains(&count) {
                 tried.push(count);
                 best = self.faster_with(best, count);
@@ -39,7 +40,7 @@ impl Inputs<'_> {
     /// The same with a few layers more or fewer on the GPU, as long as that is faster.
     pub(super) fn with_finer_shares(&self, mut best: Prepared) -> Prepared {
         let layers = self.config.layers;
-        if best.device().is_none() {
+        if best.device().is_none() || self.options.is_rough {
             return best;
         }
         let mut step = layers / FINER;
