@@ -2,7 +2,6 @@
 //! accepted, with the smallest pages, reopened. Golden cases, placement and numerics run on it.
 
 use crate::tensors::Tensors;
-use mt_engine::plan::Residency;
 use mt_engine::{Config, Engine, Stats};
 use mt_kernels::Cpu;
 use mt_kernels::cuda::Gpu;
@@ -146,7 +145,7 @@ impl Job {
     pub fn begin(&self, setup: &Setup) -> Result<Rig> {
         let prepared = self.prepare(setup)?;
         let (layout, host_bytes) = (prepared.layout.clone(), prepared.arena_bytes);
-        let residency = Residency { prefetched: Vec::new(), ..prepared.residency().clone() };
+        let residency = prepared.residency().settled();
         let rig = self.rig(setup, Engine::create(engine_config(setup, &prepared), &prepared.regions)?, prepared, 0)?;
         let (engine, manifest, has_disk) = (rig.trainer.engine(), &rig.manifest, !setup.stores.is_empty());
         let state = State { engine, manifest, layout: &layout, residency: &residency, host_bytes, has_disk };

@@ -74,6 +74,16 @@ pub struct Residency {
     pub devices: Vec<DeviceResidency>,
 }
 
+impl Residency {
+    /// The same placement with nothing on its way into a window: what the engine is in after a sweep that none follows.
+    #[must_use]
+    pub fn settled(&self) -> Residency {
+        let mut settled = Residency { prefetched: Vec::new(), ..self.clone() };
+        settled.devices.iter_mut().for_each(|device| device.prefetched.clear());
+        settled
+    }
+}
+
 /// What is resident in a GPU's VRAM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceResidency {

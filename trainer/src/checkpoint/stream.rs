@@ -8,7 +8,7 @@ use crate::error::{Error, Part, Result};
 use crate::layout::{Chunk, Layout};
 use crate::model::Manifest;
 use mt_engine::plan::{Budget, Residency, Shape, plan};
-use mt_engine::{Engine, Mode, PlanError, Profile, RegionId, Resource, Schedule, Sweep, record_bytes};
+use mt_engine::{Engine, LinkRates, Mode, PlanError, Profile, RegionId, Resource, Schedule, Sweep, record_bytes};
 use std::sync::Arc;
 
 /// A store that is open, and what lies where in it.
@@ -52,10 +52,15 @@ pub fn begin<'a>(state: &State<'a>, regions: &[RegionId], mode: Mode) -> Result<
         has_disk: state.has_disk,
     };
     let host_bytes = state.host_bytes.saturating_sub(record_bytes(shape.regions));
-    let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: u64::MAX };
+    // What lives in VRAM is reached from RAM, so that nothing streams there.
+    let devices = &state.residency.devices;
+    let device_bytes = devices.iter().map(|it| (it.device, it.placed_bytes)).collect();
+    let budget = Budget { host_bytes, device_bytes, disk_bytes: u64::MAX };
+    let links = devices.iter().map(|it| LinkRates::assumed(it.device)).collect();
+    let profile = Profile { links, ..Profile::default() };
     // The engine keeps what it has adopted: a sweep for one purpose must not decide on another placement.
-    let entry = Residency { fixed: true, prefetched: Vec::new(), ..state.residency.clone() };
-    let planned = plan(&Arc::new(schedule), &shape, &budget, &Profile::default(), &entry);
+    let entry = Residency { fixed: true, ..state.residency.settled() };
+    let planned = plan(&Arc::new(schedule), &shape, &budget, &profile, &entry);
     let (plan, _) = planned.map_err(|e| match e {
         PlanError::DoesNotFit { need, have, .. } => {
             let hint = Some("give more RAM, or create the store with smaller pages".into());

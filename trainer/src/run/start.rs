@@ -83,7 +83,7 @@ struct Placement {
 impl Placement {
     fn of(fitted: &Fitted) -> Placement {
         // Import and export run outside of the cycle of steps: nothing is on its way for them.
-        let residency = Residency { prefetched: Vec::new(), ..fitted.prepared.residency().clone() };
+        let residency = fitted.prepared.residency().settled();
         let layout = fitted.prepared.layout.clone();
         Placement { layout, residency, arena: fitted.prepared.arena_bytes, has_disk: fitted.has_disk }
     }

@@ -225,7 +225,7 @@ impl Prepared {
         let host_bytes = self.arena_bytes - record_bytes(&self.regions);
         // The store's space was judged when the steps were planned.
         let budget = Budget { host_bytes, device_bytes: beside(&self.steady, &schedule), disk_bytes: u64::MAX };
-        let entry = emptied(&self.steady.exit);
+        let entry = self.steady.exit.settled();
         let planned = plan(&Arc::new(schedule), &shape, &budget, &options.rates.engine, &entry);
         let (plan, _) = planned.map_err(|error| refusal(&error, &budget, 0, host_bytes))?;
         Ok(Arc::new(plan))
@@ -427,7 +427,7 @@ fn planned(
     let update = update.map(|program| {
         let schedule = Arc::new(program.schedule(false));
         let budget = Budget { device_bytes: beside(&steady, &schedule), ..budget.clone() };
-        plan(&schedule, &budget, &emptied(&steady.exit))
+        plan(&schedule, &budget, &steady.exit.settled())
     });
     let update = update.transpose()?;
     // The engine wants room for its largest page, whatever the plans need.
@@ -452,14 +452,7 @@ fn with_window(
     let &(device, bytes) = budget.device_bytes.first()?;
     let less = budget.clone().with_device(device, bytes.checked_sub(window_bytes)?);
     let (roomy, _) = plan(schedule, shape, &less, profile, &Residency::default()).ok()?;
-    Some(emptied(&roomy.exit))
-}
-
-/// A placement without what is on its way into windows.
-fn emptied(exit: &Residency) -> Residency {
-    let mut entry = Residency { prefetched: Vec::new(), ..exit.clone() };
-    entry.devices.iter_mut().for_each(|device| device.prefetched.clear());
-    entry
+    Some(roomy.exit.settled())
 }
 
 /// The VRAM for another sweep over the store of a plan: its pages have the same allocation, and its work comes on top.
