@@ -100,8 +100,8 @@ impl Engine {
     /// Opens a store at its last commit.
     ///
     /// # Errors
-    /// `NoStore`, `NoCommit`, `Locked`, `Damaged`, `Format`, `ForeignVolume`, `Config`, `DirectIo`, `Uring`, `NoDevice`,
-    /// `Device`, `Io`.
+    /// `NoStore`, `NoCommit`, `Locked`, `Damaged`, `Format`, `ForeignVolume`, `Config`, `DirectIo`, `Uring`,
+    /// `NoDevice`, `Device`, `Io`.
     pub fn open(config: Config) -> Result<Engine, Error> {
         let store = Store::open(&config)?;
         if !config.read_only {
@@ -218,8 +218,8 @@ impl Engine {
         self.handle.committed()
     }
 
-    /// Adopts a placement: these runs stay in RAM, or in VRAM, from their first use on. Reserves disk space for scratch runs that
-    /// stream. Once per open, between sweeps; the same placement again changes nothing.
+    /// Adopts a placement: these runs stay in RAM, or in VRAM, from their first use on. Reserves disk space for scratch
+    /// runs that stream. Once per open, between sweeps; the same placement again changes nothing.
     ///
     /// # Errors
     /// `NoSpace`, `Misuse`, `Config`.
@@ -364,8 +364,8 @@ impl Sweep<'_> {
     /// The schedule's next access, a read of `run`. Waits until the bytes are there.
     ///
     /// # Errors
-    /// `OffPlan`, or `Misuse` if the access is on a device; `Io` or `Corrupt` if the bytes cannot be had, then the access is over and the sweep can go on;
-    /// `Poisoned`.
+    /// `OffPlan`, or `Misuse` if the access is on a device; `Io` or `Corrupt` if the bytes cannot be had, then the
+    /// access is over and the sweep can go on; `Poisoned`.
     pub fn host(&self, run: Run) -> Result<HostLease<'_>, Error> {
         let seq = self.next(run, Some(false), Some(Tier::Host))?;
         let (offset, bytes) = self.take(seq)?;
@@ -383,9 +383,9 @@ impl Sweep<'_> {
         Ok(HostLeaseMut::new(self.loan(seq, offset, bytes, true)))
     }
 
-    /// The schedule's next access, a read of `run` on a device. Waits until the bytes are in its VRAM; work on any stream
-    /// may use them from then on. If it is relayed from an access in RAM, the lease of that one may still be held only
-    /// where the schedule says so, and nobody writes through it until this call returns.
+    /// The schedule's next access, a read of `run` on a device. Waits until the bytes are in its VRAM; work on any
+    /// stream may use them from then on. If it is relayed from an access in RAM, the lease of that one may still be
+    /// held only where the schedule says so, and nobody writes through it until this call returns.
     ///
     /// # Errors
     /// As [`host`](Sweep::host), and `Misuse` if the schedule's access is elsewhere.

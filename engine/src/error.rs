@@ -147,8 +147,8 @@ pub enum Error {
         /// Which call and why not.
         what: String,
     },
-    /// A write, sync or copy to or from a device failed earlier: what is on disk or in VRAM is unknown since then. Close,
-    /// and open the last commit.
+    /// A write, sync or copy to or from a device failed earlier: what is on disk or in VRAM is unknown since then.
+    /// Close, and open the last commit.
     Poisoned {
         /// The first failure.
         first: String,
@@ -270,7 +270,8 @@ impl fmt::Display for Error {
             Error::Poisoned { first } => {
                 write!(
                     f,
-                    "the engine stopped after a failed write, sync or copy ({first}); open the store again at its last commit"
+                    "the engine stopped after a failed write, sync or copy ({first}); open the store again at its last \
+                     commit"
                 )
             }
             Error::Closed => write!(f, "the engine's reactor has stopped"),

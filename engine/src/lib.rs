@@ -1,9 +1,10 @@
-//! A tiered store of pages: more bytes than RAM holds, on NVMe and in a pinned arena, moved by a plan that is made
-//! before anything runs, and durable by commits. What no plan foresaw any thread may [`fetch`](Engine::fetch) beside
+//! A tiered store of pages: more bytes than RAM holds, on NVMe, in a pinned arena and in VRAM, moved by a plan that is
+//! made before anything runs, and durable by commits. What no plan foresaw any thread may [`fetch`](Engine::fetch) beside
 //! it.
 //!
 //! What it is: regions of fixed-size pages; schedules (the known future), a pure planner, sweeps that execute plans;
-//! commits that survive kill -9, power loss and full disks; checksums on every page; one hard budget of RAM.
+//! commits that survive kill -9, power loss and full disks; checksums on every page; one hard budget of RAM, and
+//! one of VRAM for each device.
 //!
 //! What it is not: a cache that guesses, a file system, a database. It knows nothing of what the bytes mean.
 //!

@@ -1,5 +1,5 @@
-//! An engine with a device, from the outside: real bytes go up, are changed by work on a stream, and come back, from and
-//! to every home, with commits and a second process; then the rates of the links through the engine.
+//! An engine with a device, from the outside: real bytes go up, are changed by work on a stream, and come back, from
+//! and to every home, with commits and a second process; then the rates of the links through the engine.
 //!
 //! A program of its own (no test harness), so that it can be built here and run on a machine with a GPU and without
 //! Rust. What can be done without a GPU is done with RAM in place of VRAM; the rest is skipped, loudly, where there is

@@ -9,8 +9,8 @@
 //! Invariants beside those of the parts:
 //! - intervals become known in schedule order (`live` is contiguous in sequence numbers), and each ring gives its spans
 //!   in that order; no ring waits for another;
-//! - bytes of the arena, and of a device's allocation, are in at most one writing use: a fetch, a copy, a writing lease;
-//!   never beside a reading one;
+//! - bytes of the arena, and of a device's allocation, are in at most one writing use: a fetch, a copy, a writing
+//!   lease; never beside a reading one;
 //! - nothing is written to a checkpointed extent between the start and the end of a commit, except what it commits;
 //! - after the first failed write, sync or copy nothing is submitted any more;
 //! - in steady state nothing is allocated per page, transfer or access (`engine/tests/allocations.rs` counts).
@@ -532,8 +532,8 @@ impl<I: Io> Core<I> {
         }
     }
 
-    /// Marks an interval free, with its spans: its run is no longer in use by it. One that another is relayed from stays
-    /// for that.
+    /// Marks an interval free, with its spans: its run is no longer in use by it. One that another is relayed from
+    /// stays for that.
     fn free(&mut self, seq: u64) {
         let interval = self.interval_mut(seq);
         if interval.is_kept() && interval.state() != State::Reserved && !planted(Canary::RelayNotKept) {

@@ -5,10 +5,11 @@
 //! until the sweep comes to it, which may be never while the same user waits for the ticket: so it is *recalled*. Once
 //! it is published the reactor is asked to take it back, which fails if the user was faster; one that is still being
 //! read is recalled in the same step in which it is published, before any user sees it. A recalled interval is reserved
-//! again, keeps its place, and starts anew after the ticket; one on a device reads the disk through the staging ring then.
+//! again, keeps its place, and starts anew after the ticket; one on a device reads the disk through the staging ring
+//! then.
 //!
-//! What cannot be recalled is an interval that a user's relay still needs: a ticket that writes such pages waits for the
-//! relay, so who walks a sweep must not wait for one between the two accesses.
+//! What cannot be recalled is an interval that a user's relay still needs: a ticket that writes such pages waits for
+//! the relay, so who walks a sweep must not wait for one between the two accesses.
 //!
 //! Invariant: intervals are recalled only for a ticket that nothing else keeps waiting, and that ticket keeps others
 //! off its pages until it starts or a recall fails. So each recall makes progress, and none is repeated for nothing.

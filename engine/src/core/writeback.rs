@@ -1,4 +1,5 @@
-//! RAM to disk, and where changed bytes go at all: released intervals, placed runs at a commit, and what `tickets` has to write.
+//! RAM to disk, and where changed bytes go at all: released intervals, placed runs at a commit, and what `tickets` has
+//! to write.
 
 use super::Core;
 use crate::canary::{Canary, planted};
@@ -122,8 +123,8 @@ impl<I: Io> Core<I> {
         started
     }
 
-    /// Starts writing a placed run that is dirty, if there is room for it on its way. Who changes it in place waits until
-    /// the last operation is done.
+    /// Starts writing a placed run that is dirty, if there is room for it on its way. Who changes it in place waits
+    /// until the last operation is done.
     pub(crate) fn flush(&mut self, id: RunId) -> bool {
         let state = self.runs.get(id);
         let home = state.home.expect("only placed runs are flushed");

@@ -209,9 +209,9 @@ impl Cuda {
             DeviceOp::Upload { from, to } => {
                 self.shared.vram.check(*to, from.bytes);
                 let source = self.arena.slice(from);
-                // SAFETY: the source is `from`'s, which stays with the operation until its end (`Flying`), in the arena,
-                // which outlives all copies and is pinned (invariant 1); the destination lies in the allocation, just
-                // checked; stream and context are of this device (invariant 2).
+                // SAFETY: the source is `from`'s, which stays with the operation until its end (`Flying`), in the
+                // arena, which outlives all copies and is pinned (invariant 1); the destination lies in the allocation,
+                // just checked; stream and context are of this device (invariant 2).
                 let result = unsafe {
                     let (source, stream) = (source.as_ptr().cast(), self.up.stream.raw());
                     sys::cuMemcpyHtoDAsync_v2(base + *to, source, from.bytes as usize, stream)
@@ -233,7 +233,8 @@ impl Cuda {
             }
             DeviceOp::Clear { at, bytes } => {
                 self.shared.vram.check(*at, *bytes);
-                // SAFETY: the bytes lie in the allocation, just checked; nobody else uses them until the operation's end.
+                // SAFETY: the bytes lie in the allocation, just checked; nobody else uses them until the operation's
+                // end.
                 let result = unsafe { sys::cuMemsetD8Async(base + *at, 0, *bytes as usize, self.up.stream.raw()) };
                 check(id, "cuMemsetD8Async", result)?;
                 &self.up.stream

@@ -86,8 +86,8 @@ pub trait Device {
     /// The operation itself, unchanged, when the queue is full.
     fn submit(&mut self, id: OpId, op: DeviceOp) -> Result<(), DeviceOp>;
 
-    /// Appends what has completed to `out`, without sleeping. A device calls the reactor's waker when there is something
-    /// new.
+    /// Appends what has completed to `out`, without sleeping. A device calls the reactor's waker when there is
+    /// something new.
     ///
     /// # Errors
     /// Only when the device itself is broken; failures of operations are in their completions.

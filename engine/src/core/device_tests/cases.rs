@@ -9,7 +9,7 @@ fn course(seed: u64) -> Course {
     let some = if seed.is_multiple_of(2) { 0 } else { 60 };
     let plain = Course { passed: some, unchanged: some, ..PLAIN };
     match seed % 6 {
-        0 | 1 | 2 => plain,
+        0..=2 => plain,
         3 | 4 => Course { streams: true, ..plain },
         _ => Course { has_disk: false, ..plain },
     }
