@@ -157,7 +157,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
             it.execute(backward, accesses)
         })?;
     }
-    time(&queue, &title("layer keep"), Work::Bytes(elements * 12.0), || {
+    time(&queue, &title("layer keep"), Work::Bytes(elements * 8.0), || {
         (0..chunks).try_for_each(|chunk| {
             let keep = Operation::Keep { unit: 1, chunk, from: Gradients::Layer, partial: false };
             it.execute(keep, [Memory::Write(grad.view_mut())])
