@@ -38,6 +38,7 @@
 //! ```
 
 pub(crate) mod arena;
+pub mod bench;
 pub(crate) mod canary;
 pub mod config;
 pub(crate) mod core;
