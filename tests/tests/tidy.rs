@@ -11,7 +11,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
     ("engine", &[]),
     ("kernels", &[]),
     ("trainer", &["mt-engine", "mt-kernels"]),
-    ("tools", &["mt-engine", "mt-trainer"]),
+    ("tools", &["mt-engine", "mt-kernels", "mt-trainer"]),
     ("benches", &["mt-engine", "mt-kernels", "mt-trainer", "mt-tools", "mt-tests"]),
     ("tests", &["mt-engine", "mt-kernels", "mt-trainer", "mt-tools"]),
 ];
@@ -24,7 +24,7 @@ const WORDS: [(&str, &[&str]); 3] = [
 ];
 
 /// Files that may hold `unsafe`.
-const UNSAFE: [&str; 12] = [
+const UNSAFE: [&str; 13] = [
     "engine/src/arena.rs",
     "engine/src/io/uring.rs",
     "engine/src/lease.rs",
@@ -33,6 +33,7 @@ const UNSAFE: [&str; 12] = [
     "kernels/src/cuda/buffer.rs",
     "kernels/src/cuda/device.rs",
     "kernels/src/cuda/library.rs",
+    "kernels/src/cuda/link.rs",
     "kernels/src/cuda/nvrtc.rs",
     "kernels/src/product.rs",
     "kernels/src/simd.rs",

@@ -104,3 +104,11 @@ fn reads_are_spread_evenly_and_places_are_those_of_the_pattern() {
     let random: std::collections::BTreeSet<u64> = (0..400).map(|_| order.turn().offset / u64::from(BLOCK)).collect();
     assert_eq!(random, (0..16).collect(), "every place is met, and no other");
 }
+
+#[test]
+fn a_ring_that_is_allowed_is_not_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let is_allowed = ground(&[&dir]).load(&Setup { backend: Backend::Uring, ..small() }).is_ok();
+    assert_eq!(ring_refusal().is_none(), is_allowed);
+    assert!(is_allowed || !registers(u64::from(UNIT_BYTES)));
+}
