@@ -105,17 +105,26 @@ impl Ground {
         let config = Config { queue_depth: setup.depth_max, backend: setup.backend, ..Config::new(dirs, 0) };
         let waker = Waker::new().map_err(|e| self.failed("making an eventfd", e))?;
         let is_usual = setup.is_registered && setup.polling == Polling::Off;
-        let (io, notices): (Box<dyn Io>, _) = if is_usual {
+        let (io, backend, notices): (Box<dyn Io>, _, _) = if is_usual {
             let opened = crate::io::open(&config, &self.files, Arc::clone(&arena), waker)?;
-            (opened.io, opened.notices)
+            (opened.io, opened.backend, opened.notices)
         } else {
             let tuning = Tuning { polling: setup.polling, ..Tuning::default() };
             let tuning = if setup.is_registered { tuning } else { Tuning { piece_bytes: None, ..tuning } };
             let depth = config.queue_depth * volumes as u32;
             let (uring, notices) = Uring::tuned(&self.files, Arc::clone(&arena), depth, waker.clone(), tuning)?;
-            (Box::new(WithHashing::new(uring, arena, config.checksum_threads, waker)?), notices)
+            let io = WithHashing::new(uring, Arc::clone(&arena), config.checksum_threads, waker)?;
+            (Box::new(io), Backend::Uring, notices)
         };
-        Ok(Load { ground: self, io, notices, depth_max: setup.depth_max, memory_bytes: setup.memory_bytes })
+        Ok(Load {
+            ground: self,
+            arena,
+            io,
+            backend,
+            notices,
+            depth_max: setup.depth_max,
+            memory_bytes: setup.memory_bytes,
+        })
     }
 
     fn failed(&self, doing: &'static str, source: std::io::Error) -> Error {
@@ -218,10 +227,27 @@ impl Moved {
     }
 }
 
+/// Who gets to see the bytes of transfers, to take them further.
+pub trait Visit {
+    /// Fills what is about to be written.
+    fn before_write(&mut self, bytes: &mut [u8]);
+    /// Sees what was read.
+    fn after_read(&mut self, bytes: &[u8]);
+}
+
+/// Nobody looks.
+impl Visit for () {
+    fn before_write(&mut self, _bytes: &mut [u8]) {}
+
+    fn after_read(&mut self, _bytes: &[u8]) {}
+}
+
 /// A backend on the ground. Used by the thread that opened it.
 pub struct Load<'a> {
     ground: &'a Ground,
+    arena: Arc<Arena>,
     io: Box<dyn Io>,
+    backend: Backend,
     notices: Vec<String>,
     depth_max: u32,
     memory_bytes: u64,
@@ -293,6 +319,16 @@ impl Order {
 }
 
 impl Load<'_> {
+    /// Address and length of the memory that transfers lie in, for whoever registers it elsewhere too.
+    pub fn memory(&self) -> (usize, usize) {
+        (self.arena.base().expose_provenance(), self.arena.bytes() as usize)
+    }
+
+    /// Which backend it is: `Uring` or `Pool`.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
     /// What the user should know of the backend.
     pub fn notices(&self) -> &[String] {
         &self.notices
@@ -307,8 +343,22 @@ impl Load<'_> {
     pub fn run(
         &mut self,
         cell: &Cell,
+        is_over: impl FnMut(u64, Duration) -> bool,
+        each: impl FnMut(Done),
+    ) -> Result<Moved, Error> {
+        self.run_visited(cell, is_over, each, &mut ())
+    }
+
+    /// The same, with somebody who sees the bytes; what he does with them is part of the time, of the latency not.
+    ///
+    /// # Errors
+    /// As [`Load::run`].
+    pub fn run_visited(
+        &mut self,
+        cell: &Cell,
         mut is_over: impl FnMut(u64, Duration) -> bool,
         mut each: impl FnMut(Done),
+        visitor: &mut dyn Visit,
     ) -> Result<Moved, Error> {
         self.check(cell)?;
         let (start, cpu) = (Instant::now(), cpu_seconds());
@@ -327,6 +377,10 @@ impl Load<'_> {
                 let frame = free.pop().expect("not empty");
                 let slot = first_slot(cell, orders[(frame % volumes) as usize].turn());
                 slots[frame as usize] = slot;
+                if slot.is_write {
+                    let mut bytes = FrameMut::new(place(cell, frame), cell.block_bytes);
+                    visitor.before_write(self.arena.slice_mut(&mut bytes));
+                }
                 self.begin(cell, frame, slot)?;
                 in_flight += 1;
                 submitted += u64::from(cell.block_bytes);
@@ -336,7 +390,7 @@ impl Load<'_> {
             }
             self.wait(&mut completions)?;
             let now = Instant::now();
-            for completion in completions.drain(..) {
+            for mut completion in completions.drain(..) {
                 let frame = completion.id.0 as u32;
                 let slot = &mut slots[frame as usize];
                 self.ground.check(&completion, cell.block_bytes)?;
@@ -345,6 +399,9 @@ impl Load<'_> {
                     let (bytes, is_write) = (cell.block_bytes, slot.is_write);
                     *(if is_write { &mut moved.write_bytes } else { &mut moved.read_bytes }) += u64::from(bytes);
                     each(Done { is_write, bytes, latency: now - slot.since, at: now - start });
+                }
+                if let Op::Read { into, .. } = &mut completion.op {
+                    visitor.after_read(self.arena.slice_mut(into));
                 }
                 match slot.stage {
                     Stage::HashThenWrite => {
@@ -550,7 +607,7 @@ fn ring(bytes: u64) -> Result<Vec<String>, Error> {
 }
 
 /// Seconds that all threads of this process have spent on cores.
-fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
 }

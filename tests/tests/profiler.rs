@@ -46,7 +46,9 @@ fn one_pattern_is_measured_reported_and_compared() {
         let cell = &report["paths"][0]["cells"][0];
         assert_eq!((&report["version"], &report["effort"]), (&1.into(), &"cell".into()));
         assert_eq!(cell["bytes_per_s"]["samples"].as_array().expect("samples").len(), 3);
-        assert!(cell["latency"]["p50_us"].as_f64() > Some(0.0) && cell["fio"].as_str().unwrap().contains("rwmixread=70"));
+        assert!(
+            cell["latency"]["p50_us"].as_f64() > Some(0.0) && cell["fio"].as_str().unwrap().contains("rwmixread=70")
+        );
         assert!(report["written_bytes"].as_u64() >= Some(16 << 20));
         assert!(place.read(&format!("{name}.html")).starts_with("<!doctype html>"));
     }

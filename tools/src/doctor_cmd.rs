@@ -46,7 +46,8 @@ fn lines(check: &Check) -> Vec<String> {
 /// A path, by a small file without a name.
 fn place(path: &Path) -> Vec<Check> {
     let what = path.display().to_string();
-    let bad = |why: String| vec![Check::not(Level::Bad, &what, why, "name a folder that exists and that you may write to")];
+    let bad =
+        |why: String| vec![Check::not(Level::Bad, &what, why, "name a folder that exists and that you may write to")];
     let free = match mt_engine::free_bytes(path) {
         Ok(free) => free,
         Err(error) => return bad(error.to_string()),

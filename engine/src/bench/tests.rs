@@ -21,6 +21,7 @@ fn bytes_move_as_the_cell_says_and_nothing_has_a_name() {
     let ground = ground(&[&dir]);
     for backend in [Backend::Auto, Backend::Pool] {
         let mut load = ground.load(&Setup { backend, ..small() }).expect("a load");
+        assert!(backend == Backend::Auto || load.backend() == backend);
         for (reads, is_random) in [(0, false), (100, false), (70, true)] {
             let (mut count, mut written) = (0, 0);
             let is_over = |submitted, _| submitted >= 100 * u64::from(BLOCK);
@@ -111,4 +112,33 @@ fn a_ring_that_is_allowed_is_not_refused() {
     let is_allowed = ground(&[&dir]).load(&Setup { backend: Backend::Uring, ..small() }).is_ok();
     assert_eq!(ring_refusal().is_none(), is_allowed);
     assert!(is_allowed || !registers(u64::from(UNIT_BYTES)));
+}
+
+#[test]
+fn a_visitor_sees_what_moves() {
+    struct Marks {
+        written: u64,
+        read: Vec<u64>,
+    }
+    impl Visit for Marks {
+        fn before_write(&mut self, bytes: &mut [u8]) {
+            bytes[..8].copy_from_slice(&self.written.to_le_bytes());
+            self.written += 1;
+        }
+
+        fn after_read(&mut self, bytes: &[u8]) {
+            self.read.push(u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")));
+        }
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let ground = ground(&[&dir]);
+    let mut load = ground.load(&small()).expect("a load");
+    let mut marks = Marks { written: 0, read: Vec::new() };
+    for reads in [0, 100] {
+        let is_over = |submitted, _| submitted >= 1 << 20;
+        load.run_visited(&cell(reads, false), is_over, |_| (), &mut marks).expect("moved");
+    }
+    marks.read.sort_unstable();
+    assert_eq!(marks.read, (0..16).collect::<Vec<u64>>());
+    assert_eq!(load.memory().1, 1 << 20);
 }

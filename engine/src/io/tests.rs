@@ -203,9 +203,8 @@ fn transfers_across_registered_buffers_agree_with_the_mirror() {
     let bed = Bed::new();
     // Smaller than a frame and no divisor of one, so that many transfers straddle.
     let tuning = Tuning { piece_bytes: Some(5 * BLOCK), ..Tuning::default() };
-    let mut uring = Uring::tuned(&bed.files, Arc::clone(&bed.arena), QUEUE_DEPTH, bed.waker.clone(), tuning)
-        .expect("io_uring")
-        .0;
+    let mut uring =
+        Uring::tuned(&bed.files, Arc::clone(&bed.arena), QUEUE_DEPTH, bed.waker.clone(), tuning).expect("io_uring").0;
     let mirror = differential(&mut uring, &bed.arena, false, 3);
     assert_files(&bed, &mirror);
 }

@@ -13,7 +13,6 @@ use super::error::Error;
 use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{CudaStream, result};
 use std::ffi::c_void;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -59,42 +58,89 @@ impl Drop for Pinned {
     }
 }
 
-/// Host memory that the driver was told of, for as long as this lives.
-pub struct Registered<'a> {
+/// Host memory that the driver was told of, for as long as this lives. Telling touches no byte of it, and copies name
+/// their bytes themselves, so this needs no hold on the memory: if that goes first, its registration is of no use.
+pub struct Registered {
     gpu: Gpu,
-    start: *mut u8,
-    len: usize,
-    _memory: PhantomData<&'a mut [u8]>,
+    address: usize,
 }
 
-impl<'a> Registered<'a> {
-    /// Registers `memory`.
+impl Registered {
+    /// Registers `len` bytes from an address on.
     ///
     /// # Errors
-    /// The driver refuses it.
-    pub fn new(gpu: &Gpu, memory: &'a mut [u8]) -> Result<Registered<'a>, Error> {
+    /// The driver refuses it, as it does what is not mapped.
+    pub fn new(gpu: &Gpu, address: usize, len: usize) -> Result<Registered, Error> {
         gpu.bind()?;
-        let (start, len) = (memory.as_mut_ptr(), memory.len());
-        // SAFETY: the memory is borrowed until `drop`, which takes the registration back.
-        let registered = unsafe { sys::cuMemHostRegister_v2(start.cast::<c_void>(), len, PORTABLE) };
+        let start = std::ptr::with_exposed_provenance_mut::<c_void>(address);
+        // SAFETY: the driver looks the pages up and refuses what is not mapped; it reads and writes none of them.
+        let registered = unsafe { sys::cuMemHostRegister_v2(start, len, PORTABLE) };
         driver("registering memory", registered.result())?;
-        Ok(Registered { gpu: gpu.clone(), start, len, _memory: PhantomData })
-    }
-
-    /// Its bytes.
-    pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: it is the memory that `new` borrowed exclusively for `'a`.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+        Ok(Registered { gpu: gpu.clone(), address })
     }
 }
 
-impl Drop for Registered<'_> {
+impl Drop for Registered {
     fn drop(&mut self) {
         // What cannot be taken back stays registered until the process ends, which harms nobody but the next attempt.
         if self.gpu.synchronize().is_ok() {
+            let start = std::ptr::with_exposed_provenance_mut::<c_void>(self.address);
             // SAFETY: `new` registered it, and no copy is under way.
-            let _ = unsafe { sys::cuMemHostUnregister(self.start.cast::<c_void>()) };
+            let _ = unsafe { sys::cuMemHostUnregister(start) };
         }
+    }
+}
+
+/// Pieces that go up and come down one at a time, as they come.
+pub struct Lift {
+    gpu: Gpu,
+    stream: Arc<CudaStream>,
+    device: Buffer<u8>,
+}
+
+impl Lift {
+    /// For pieces of up to `piece` bytes.
+    ///
+    /// # Errors
+    /// Memory is short.
+    pub fn new(gpu: &Gpu, piece: usize) -> Result<Lift, Error> {
+        gpu.bind()?;
+        let stream = driver("making a stream", gpu.context().new_stream())?;
+        Ok(Lift { gpu: gpu.clone(), stream, device: Buffer::new(gpu, piece)? })
+    }
+
+    /// Copies a piece up and waits for it.
+    ///
+    /// # Errors
+    /// The copy fails.
+    ///
+    /// # Panics
+    /// If it is larger than was said.
+    pub fn up(&mut self, from: &[u8]) -> Result<(), Error> {
+        assert!(from.len() <= self.device.len(), "a piece of {} bytes", from.len());
+        self.gpu.bind()?;
+        let to = self.device.view_mut().address();
+        // SAFETY: the buffer has the bytes; source and target are borrowed until the copy was waited for below.
+        let copied = unsafe { result::memcpy_htod_async(to, from, self.stream.cu_stream()) };
+        let ended = driver("waiting for a stream", self.stream.synchronize());
+        driver("copying to the device", copied).and(ended)
+    }
+
+    /// Copies a piece down and waits for it.
+    ///
+    /// # Errors
+    /// The copy fails.
+    ///
+    /// # Panics
+    /// If it is larger than was said.
+    pub fn down(&mut self, to: &mut [u8]) -> Result<(), Error> {
+        assert!(to.len() <= self.device.len(), "a piece of {} bytes", to.len());
+        self.gpu.bind()?;
+        let from = self.device.view().address();
+        // SAFETY: as in `up`; any bits are a byte's value.
+        let copied = unsafe { result::memcpy_dtoh_async(to, from, self.stream.cu_stream()) };
+        let ended = driver("waiting for a stream", self.stream.synchronize());
+        driver("copying from the device", copied).and(ended)
     }
 }
 

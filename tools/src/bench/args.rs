@@ -167,9 +167,10 @@ impl Io {
     pub fn gpu(&self) -> Result<Option<usize>, Failure> {
         match self.gpu_text.as_str() {
             "none" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
-                Failure::input(format!("--gpu: expected a number or none, found \"{text}\""))
-            }),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| Failure::input(format!("--gpu: expected a number or none, found \"{text}\""))),
         }
     }
 }
@@ -182,9 +183,9 @@ fn kind(text: &str) -> Result<Kind, String> {
         ("write", _) => kind(0, false),
         ("randread", _) => kind(100, true),
         ("randwrite", _) => kind(0, true),
-        (_, Some(("mixed", reads))) => part(reads).map(|reads| Kind { reads, is_random: false }).ok_or(
-            "expected a part from 1 to 99, as in mixed:70".to_owned(),
-        ),
+        (_, Some(("mixed", reads))) => part(reads)
+            .map(|reads| Kind { reads, is_random: false })
+            .ok_or("expected a part from 1 to 99, as in mixed:70".to_owned()),
         _ => Err("expected read, write, randread, randwrite or mixed:NN".to_owned()),
     }
 }
@@ -265,7 +266,9 @@ mod tests {
         assert_eq!(time, Some(Duration::from_millis(1_500)));
         let (cell, _) = cell_of("--rw randwrite").unwrap();
         assert_eq!((cell.reads, cell.is_random, cell.block_bytes, cell.depth), (0, true, 1 << 20, 32));
-        for bad in ["--rw mixed", "--rw mixed:0", "--rw trim", "--bs 1MiB", "--rw read --bs 1000", "--rw read --time 1h"] {
+        for bad in
+            ["--rw mixed", "--rw mixed:0", "--rw trim", "--bs 1MiB", "--rw read --bs 1000", "--rw read --time 1h"]
+        {
             assert!(cell_of(bad).is_none(), "{bad}");
         }
     }

@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_path_is_bad_without_direct_io_and_noted_for_its_drive() {
-        let link = Link { address: "0000:01:00.0".into(), speed_gt_s: 8.0, width: 2, speed_max_gt_s: 16.0, width_max: 4 };
+        let link =
+            Link { address: "0000:01:00.0".into(), speed_gt_s: 8.0, width: 2, speed_max_gt_s: 16.0, width_max: 4 };
         let device = Device {
             name: "nvme0n1".into(),
             scheduler: Some("bfq".into()),

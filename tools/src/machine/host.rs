@@ -115,7 +115,10 @@ mod tests {
     #[test]
     fn the_systems_texts_are_read() {
         assert_eq!(meminfo("MemTotal: 10 kB\nMemAvailable:    7 kB\n", "MemAvailable"), Some(7_168));
-        assert_eq!(memlock("Max locked memory         8388608              8388608              bytes"), Some(8_388_608));
+        assert_eq!(
+            memlock("Max locked memory         8388608              8388608              bytes"),
+            Some(8_388_608)
+        );
         assert_eq!(memlock("Max locked memory         unlimited            unlimited            bytes"), None);
         assert_eq!(in_brackets("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!((quota("150000 100000"), quota("max 100000")), (Some(1.5), None));

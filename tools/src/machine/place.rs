@@ -214,12 +214,7 @@ fn mount(line: &str) -> Option<Mount> {
             all.push(option.to_owned());
         }
     });
-    Some(Mount {
-        at: PathBuf::from(unescaped(at)),
-        kind: kind.to_owned(),
-        source: unescaped(source),
-        options: all,
-    })
+    Some(Mount { at: PathBuf::from(unescaped(at)), kind: kind.to_owned(), source: unescaped(source), options: all })
 }
 
 /// White space stands as three octal digits there.
@@ -303,7 +298,9 @@ fn warnings(place: &Place) -> Vec<String> {
     let mut out = Vec::new();
     let kind = place.file_system.as_str();
     if RAM.contains(&kind) {
-        out.push(format!("{kind} is RAM: this measures no drive, and what is stored there takes the RAM it is to save"));
+        out.push(format!(
+            "{kind} is RAM: this measures no drive, and what is stored there takes the RAM it is to save"
+        ));
     }
     if REMOTE.contains(&kind) || kind.starts_with("fuse") {
         out.push(format!("{kind} is served by another program or machine: its cache and network are measured too"));
@@ -392,8 +389,7 @@ mod tests {
         assert!(of("nfs4", Device::default()).contains("network"));
         let over = Device { name: "loop0".into(), loop_file: Some("/images/a".into()), ..Device::default() };
         assert!(of("ext4", over).contains("/images/a"));
-        let link =
-            Link { address: "0".into(), speed_gt_s: 16.0, width: 2, speed_max_gt_s: 16.0, width_max: 4 };
+        let link = Link { address: "0".into(), speed_gt_s: 16.0, width: 2, speed_max_gt_s: 16.0, width_max: 4 };
         assert!(of("ext4", Device { link: Some(link), ..Device::default() }).contains("PCIe 4 x2 of 4 x4"));
         assert_eq!(of("ext4", Device::default()), "");
     }

@@ -8,8 +8,8 @@ use super::report::Against;
 use super::summary::Summary;
 use super::watch::Watch;
 use crate::failure::Failure;
-use mt_engine::bench::{Cell, Setup};
 use mt_engine::Backend;
+use mt_engine::bench::{Cell, Setup};
 use std::time::Duration;
 
 /// Pairs of a pattern.
@@ -29,19 +29,12 @@ pub fn measure(disk: &Disk<'_>, cells: &[Cell], time: Duration, watch: &Watch) -
     cells.iter().map(|cell| pairs(disk, cell, time, &program, watch)).collect()
 }
 
-fn pairs(
-    disk: &Disk<'_>,
-    cell: &Cell,
-    time: Duration,
-    program: &str,
-    watch: &Watch,
-) -> Result<Against, Failure> {
+fn pairs(disk: &Disk<'_>, cell: &Cell, time: Duration, program: &str, watch: &Watch) -> Result<Against, Failure> {
     let memory_bytes = (u64::from(cell.block_bytes) * u64::from(cell.depth)).max(u64::from(USUAL_BLOCK * USUAL_DEPTH));
     let depth_max = cell.depth.max(USUAL_DEPTH);
     let ground = disk.ground();
-    let mut load = ground
-        .load(&Setup { backend: Backend::Uring, depth_max, memory_bytes, ..Setup::default() })
-        .map_err(failed)?;
+    let mut load =
+        ground.load(&Setup { backend: Backend::Uring, depth_max, memory_bytes, ..Setup::default() }).map_err(failed)?;
     let file = ground.handle(0).map_err(|e| Failure::new(format!("a handle of the file: {e}"), 4))?;
     let pages = HugePages::reserve(memory_bytes);
     if let Err(why) = &pages {

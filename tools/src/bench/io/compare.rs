@@ -30,7 +30,13 @@ pub fn compare(first: &Path, second: &Path) -> Result<(Vec<String>, Value), Fail
     ];
     let line = |row: &Row| {
         let mark = if row.noisy { "~" } else { "" };
-        format!("{:<52} {:>10} {:>10} {:>7.3}{mark}", row.name, number(row.first), number(row.second), row.second / row.first)
+        format!(
+            "{:<52} {:>10} {:>10} {:>7.3}{mark}",
+            row.name,
+            number(row.first),
+            number(row.second),
+            row.second / row.first
+        )
     };
     out.extend(rows.iter().map(line));
     if rows.iter().any(|row| row.noisy) {
@@ -68,7 +74,9 @@ fn numbers(report: &Report) -> Vec<(String, &Summary)> {
         out.extend(path.sync_s.as_ref().map(|sync| (format!("path {}: seconds of a durable write", index + 1), sync)));
     }
     if let Some(memory) = &report.memory {
-        out.extend(memory.copies.iter().map(|copy| (format!("copying by {} threads", copy.threads), &copy.bytes_per_s)));
+        out.extend(
+            memory.copies.iter().map(|copy| (format!("copying by {} threads", copy.threads), &copy.bytes_per_s)),
+        );
         out.push(("AdamW, elements a second".to_owned(), &memory.update_elements_per_s));
         out.push(("checksums by one thread".to_owned(), &memory.checksum_bytes_per_s));
     }

@@ -5,13 +5,13 @@
 
 use super::fio;
 use super::options::{self, Effort, Pattern, REPEATS, USUAL_BLOCK, USUAL_DEPTH};
-use crate::machine::place::Place;
 use super::report::{CellReport, PathReport, Sustained, Variant};
 use super::rival;
 use super::summary::{Latencies, Summary};
 use super::sustained::{Line, knee};
 use super::watch::Watch;
 use crate::failure::Failure;
+use crate::machine::place::Place;
 use mt_engine::bench::{Cell, Done, Ground, Load, Moved, Polling, Setup, UNIT_BYTES};
 use mt_engine::{Backend, Error};
 use std::path::PathBuf;
@@ -115,16 +115,14 @@ impl<'a> Disk<'a> {
     pub fn measure(&self, effort: &Effort) -> Result<PathReport, Failure> {
         let mut report = self.report();
         let mut load = self.load(options::MEMORY_MAX)?;
-        report.notices.extend(load.notices().iter().cloned());
-        report.notices.dedup();
+        self.told(&load, &mut report);
         self.watch.part("first write");
         let first = self.first_write(&mut load, effort.pattern)?;
         self.watch.part("patterns");
         report.cells = self.rounds(&mut load, &options::patterns(), effort.pattern)?;
         report.cells.push(first);
         self.watch.part("blocks and depths");
-        let sweep: Vec<Pattern> =
-            effort.sweep_cells().into_iter().map(|cell| Pattern { name: "", cell }).collect();
+        let sweep: Vec<Pattern> = effort.sweep_cells().into_iter().map(|cell| Pattern { name: "", cell }).collect();
         report.sweep = self.rounds(&mut load, &sweep, effort.sweep)?;
         self.watch.part("durable writes");
         report.sync_s = Some(self.syncs(&mut load, effort.syncs)?);
@@ -145,13 +143,21 @@ impl<'a> Disk<'a> {
         let mut report = self.report();
         let memory = u64::from(cell.block_bytes) * u64::from(cell.depth);
         let mut load = self.load_of(memory.max(u64::from(USUAL_BLOCK * USUAL_DEPTH)), cell.depth.max(USUAL_DEPTH))?;
-        report.notices.extend(load.notices().iter().cloned());
-        report.notices.dedup();
+        self.told(&load, &mut report);
         self.watch.part("writing the file once");
         self.fill(&mut load)?;
         self.watch.part("the pattern");
         report.cells = self.rounds(&mut load, &[Pattern { name: "this pattern", cell: *cell }], time)?;
         Ok(report)
+    }
+
+    /// What the backend says of itself.
+    fn told(&self, load: &Load<'_>, report: &mut PathReport) {
+        if self.through != Through::Tokio {
+            report.engine = Through::Engine(load.backend()).name().to_owned();
+        }
+        let known = report.notices.clone();
+        report.notices.extend(load.notices().iter().filter(|notice| !known.contains(notice)).cloned());
     }
 
     fn load(&self, memory_bytes: u64) -> Result<Load<'_>, Failure> {
@@ -224,12 +230,7 @@ impl<'a> Disk<'a> {
     }
 
     /// Each pattern several times, in rounds.
-    fn rounds(
-        &self,
-        load: &mut Load<'_>,
-        patterns: &[Pattern],
-        time: Duration,
-    ) -> Result<Vec<CellReport>, Failure> {
+    fn rounds(&self, load: &mut Load<'_>, patterns: &[Pattern], time: Duration) -> Result<Vec<CellReport>, Failure> {
         // Checksums are the engine's own.
         let is_known = |pattern: &&Pattern| self.through != Through::Tokio || !pattern.cell.has_checksums;
         let patterns: Vec<&Pattern> = patterns.iter().filter(is_known).collect();

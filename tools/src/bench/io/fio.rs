@@ -107,7 +107,8 @@ impl HugePages {
     /// # Errors
     /// Why they cannot be had, in words.
     pub fn reserve(bytes: u64) -> Result<HugePages, String> {
-        let number = |path: &str| crate::machine::place::number_in(Path::new(path)).ok_or_else(|| format!("{path}: no number"));
+        let number =
+            |path: &str| crate::machine::place::number_in(Path::new(path)).ok_or_else(|| format!("{path}: no number"));
         let needed = bytes.div_ceil(2 << 20) + HugePages::SPARE;
         let (count, free) = (number(HugePages::COUNT)?, number(HugePages::FREE)?);
         if free >= needed {

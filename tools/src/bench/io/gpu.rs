@@ -1,14 +1,15 @@
 //! The GPU: its link both ways by size, streams and kind of memory, and matrix products in three precisions. Where
 //! there is none, one line says why.
 
-use super::options::{Effort, repeated};
+use super::disk::usual;
+use super::options::{Effort, USUAL_BLOCK, USUAL_DEPTH, repeated};
 use super::summary::Summary;
 use super::watch::Watch;
 use crate::failure::Failure;
 use crate::machine::checks::{Check, Level};
 use crate::machine::place::Link;
-use mt_engine::bench::Memory;
-use mt_kernels::cuda::link::{Copies, Pinned, Registered, Way, address, copy};
+use mt_engine::bench::{Cell, Ground, Memory, Setup, Visit};
+use mt_kernels::cuda::link::{Copies, Lift, Pinned, Registered, Way, address, copy};
 use mt_kernels::cuda::{Buffer, Error, Gpu, Queue, Real, Search, linear};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -52,6 +53,10 @@ pub struct Found {
     pub copies: Vec<Copied>,
     /// Products.
     pub products: Vec<Product>,
+    /// From the first path's drive through RAM to the GPU's memory, bytes a second.
+    pub drive_to_gpu_bytes_per_s: Option<Summary>,
+    /// The way back.
+    pub gpu_to_drive_bytes_per_s: Option<Summary>,
     /// Whether drives could write to the GPU's memory themselves, in words.
     pub direct_storage: String,
 }
@@ -107,12 +112,12 @@ impl GpuReport {
 ///
 /// # Errors
 /// A stop. What the GPU refuses is in the report.
-pub fn measure(index: usize, effort: &Effort, watch: &Watch) -> Result<GpuReport, Failure> {
+pub fn measure(index: usize, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<GpuReport, Failure> {
     let gpu = match Gpu::open(index, &Search::from_env(), None) {
         Ok(gpu) => gpu,
         Err(why) => return Ok(GpuReport::absent(why.to_string())),
     };
-    match found(&gpu, effort, watch) {
+    match found(&gpu, ground, effort, watch) {
         Ok(found) => Ok(GpuReport { absent: None, found: Some(found) }),
         Err(Ended::Stopped(failure)) => Err(failure),
         Err(Ended::Gpu(why)) => Ok(GpuReport::absent(format!("{}: {why}", gpu.name()))),
@@ -137,7 +142,7 @@ impl From<Failure> for Ended {
     }
 }
 
-fn found(gpu: &Gpu, effort: &Effort, watch: &Watch) -> Result<Found, Ended> {
+fn found(gpu: &Gpu, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<Found, Ended> {
     let link = address(gpu).ok().and_then(|address| Link::of(&Path::new("/sys/bus/pci/devices").join(address)));
     let versions = gpu.versions()?.map(|(name, version)| format!("{name} {version}")).to_vec();
     let copies = copies(gpu, effort, watch)?;
@@ -148,9 +153,57 @@ fn found(gpu: &Gpu, effort: &Effort, watch: &Watch) -> Result<Found, Ended> {
         watch.go_on()?;
         products.push(product(&queue, precision)?);
     }
-    let memory_bytes = gpu.memory()?.1 as u64;
-    let direct_storage = direct_storage();
-    Ok(Found { name: gpu.name().to_owned(), memory_bytes, versions, link, copies, products, direct_storage })
+    let through = |reads| {
+        watch.part("GPU: from and to the drive");
+        let rates = repeated(|| pipeline(gpu, ground, reads, effort, watch))?;
+        Ok::<Summary, Ended>(rates)
+    };
+    Ok(Found {
+        name: gpu.name().to_owned(),
+        memory_bytes: gpu.memory()?.1 as u64,
+        versions,
+        link,
+        copies,
+        products,
+        drive_to_gpu_bytes_per_s: Some(through(100)?),
+        gpu_to_drive_bytes_per_s: Some(through(0)?),
+        direct_storage: direct_storage(),
+    })
+}
+
+/// Takes every transfer's bytes on to the GPU's memory, or from there.
+struct Lifted {
+    lift: Lift,
+    failed: Option<Error>,
+}
+
+impl Visit for Lifted {
+    fn before_write(&mut self, bytes: &mut [u8]) {
+        let lifted = self.lift.down(bytes);
+        self.failed = self.failed.take().or(lifted.err());
+    }
+
+    fn after_read(&mut self, bytes: &[u8]) {
+        let lifted = self.lift.up(bytes);
+        self.failed = self.failed.take().or(lifted.err());
+    }
+}
+
+/// Bytes a second between drive and GPU, through memory that both are registered with, checksums included.
+fn pipeline(gpu: &Gpu, ground: &Ground, reads: u32, effort: &Effort, watch: &Watch) -> Result<f64, Ended> {
+    let engine = |error: mt_engine::Error| Ended::Gpu(error.to_string());
+    let memory_bytes = u64::from(USUAL_BLOCK * USUAL_DEPTH);
+    let setup = Setup { depth_max: USUAL_DEPTH, memory_bytes, ..Setup::default() };
+    let mut load = ground.load(&setup).map_err(engine)?;
+    let (address, len) = load.memory();
+    let _registered = Registered::new(gpu, address, len)?;
+    let mut lifted = Lifted { lift: Lift::new(gpu, USUAL_BLOCK as usize)?, failed: None };
+    let cell = Cell { has_checksums: true, ..usual(reads) };
+    let is_over = |_, elapsed| elapsed >= effort.pattern || watch.is_stopped();
+    let moved = load.run_visited(&cell, is_over, |_| (), &mut lifted).map_err(engine)?;
+    watch.wrote(moved.write_bytes);
+    watch.go_on()?;
+    lifted.failed.map_or(Ok(moved.rate()), |error| Err(error.into()))
 }
 
 fn copies(gpu: &Gpu, effort: &Effort, watch: &Watch) -> Result<Vec<Copied>, Ended> {
@@ -160,7 +213,8 @@ fn copies(gpu: &Gpu, effort: &Effort, watch: &Watch) -> Result<Vec<Copied>, Ende
     arena.bytes().fill(1);
     let mut device = Buffer::<u8>::new(gpu, HOST_BYTES as usize)?;
     let mut pinned = Pinned::new(gpu, HOST_BYTES as usize)?;
-    let mut registered = Registered::new(gpu, arena.bytes())?;
+    let bytes = arena.bytes();
+    let _registered = Registered::new(gpu, bytes.as_ptr().expose_provenance(), bytes.len())?;
     let total = if effort.shapes.len() > 1 { 2 * COPY_BYTES } else { COPY_BYTES };
     let mut out = Vec::new();
     for way in [Way::Up, Way::Down, Way::Both] {
@@ -178,7 +232,7 @@ fn copies(gpu: &Gpu, effort: &Effort, watch: &Watch) -> Result<Vec<Copied>, Ende
             watch.go_on()?;
             let host = match kind {
                 "pinned" => pinned.bytes(),
-                "registered" => registered.bytes(),
+                "registered" => arena.bytes(),
                 _ => &mut plain[..],
             };
             let ways = if way == Way::Both { 2.0 } else { 1.0 };
@@ -246,7 +300,9 @@ fn direct_storage() -> String {
     let has_module = Path::new("/proc/driver/nvidia-fs").exists() || Path::new("/sys/module/nvidia_fs").exists();
     let has_drive = crate::machine::place::children(Path::new("/sys/class/nvme")).first().is_some();
     match (has_module, has_drive) {
-        (true, true) => "possible: nvidia-fs is loaded and there is an NVMe drive; MegaTrain does not use it".to_owned(),
+        (true, true) => {
+            "possible: nvidia-fs is loaded and there is an NVMe drive; MegaTrain does not use it".to_owned()
+        }
         (false, _) => "not possible: the kernel's module nvidia-fs is not loaded".to_owned(),
         (true, false) => "not possible: no NVMe drive is seen".to_owned(),
     }

@@ -6,7 +6,7 @@ use super::plot::{bar, heat_map, latency_curves, write_line};
 use super::report::{CellReport, PathReport, Report};
 use super::summary::Summary;
 use super::text::{self, block, us};
-use super::verdict::Verdict;
+use super::verdict::{Verdict, binding};
 use crate::machine::checks::Level;
 use crate::report_page::html::{escape, section, table, tile};
 use crate::table::seconds;
@@ -31,7 +31,7 @@ pub fn page(report: &Report) -> String {
     );
     body.push_str(&tiles(report));
     if let Some(verdict) = &report.verdict {
-        body.push_str(&section("Verdict", &self::verdict(verdict)));
+        body.push_str(&section("Verdict", &(binds(report) + &self::verdict(verdict))));
     }
     report.paths.iter().for_each(|path| body.push_str(&self::path(path)));
     body.push_str(&memory(report));
@@ -76,6 +76,15 @@ fn tiles(report: &Report) -> String {
         out.push_str(&tile("AdamW, G elements/s", &update, &note));
     }
     out + "</div>\n"
+}
+
+/// What binds, in a sentence.
+fn binds(report: &Report) -> String {
+    let (Some(path), Some(memory)) = (report.paths.first(), &report.memory) else { return String::new() };
+    let found = binding(path, memory.copy_max(), memory.checksum_bytes_per_s.median);
+    found.map_or(String::new(), |(part, rate)| {
+        format!("<p>What binds is <b>{part}</b>, at {:.2} GB/s read and written together.</p>", rate / 1e9)
+    })
 }
 
 fn verdict(verdict: &Verdict) -> String {
@@ -123,7 +132,10 @@ fn path(path: &PathReport) -> String {
     fact("file", format!("{}, {way}, alignment {}, engine {}", human(path.file_bytes), path.alignment, path.engine));
     path.notices.iter().for_each(|notice| fact("notice", notice.clone()));
     if let Some(sync) = &path.sync_s {
-        fact("durable", format!("{:.2} ms for 4 KiB ({:.2} to {:.2})", sync.median * 1e3, sync.low * 1e3, sync.high * 1e3));
+        fact(
+            "durable",
+            format!("{:.2} ms for 4 KiB ({:.2} to {:.2})", sync.median * 1e3, sync.low * 1e3, sync.high * 1e3),
+        );
     }
     out.push_str("</dl>");
     out.push_str("<h3>Patterns</h3>");
@@ -135,7 +147,9 @@ fn path(path: &PathReport) -> String {
         }
         out.push_str(&format!("<h3>{rw}: GB/s by block (down) and transfers in flight (across)</h3>"));
         out.push_str(&heat_map(&cells, &format!("{rw} rates by block and depth")));
-        out.push_str(&format!("<h3>{rw}: latency by transfers in flight; half of them, and dashed 99 of a hundred</h3>"));
+        out.push_str(&format!(
+            "<h3>{rw}: latency by transfers in flight; half of them, and dashed 99 of a hundred</h3>"
+        ));
         out.push_str(&latency_curves(&cells, &format!("{rw} latencies by depth")));
     }
     if let Some(sustained) = &path.sustained {
@@ -197,9 +211,9 @@ fn memory(report: &Report) -> String {
         vec![name.to_owned(), number]
     };
     rows.push(update("AdamW on split weights", &memory.update_elements_per_s));
-    if let (Some(rate), Some(disk)) = (&memory.update_beside_disk_elements_per_s, &memory.disk_beside_update_bytes_per_s) {
-        rows.push(update(&format!("the same beside the drive at {} GB/s", gb(disk)), rate));
-    }
+    let disk = gb(&memory.disk_beside_update_bytes_per_s);
+    let name = format!("the same beside the drive at {disk} GB/s");
+    rows.push(update(&name, &memory.update_beside_disk_elements_per_s));
     rows.push(vec!["checksums by one thread".to_owned(), gb(&memory.checksum_bytes_per_s) + " GB/s"]);
     section("Memory and cores", &table(&["what", "rate"], &rows))
 }
@@ -224,8 +238,12 @@ fn gpu(gpu: &GpuReport) -> String {
         .iter()
         .map(|product| vec![product.precision.clone(), format!("{:.0}", product.operations_per_s.median / 1e12)])
         .collect();
+    let through = match (&found.drive_to_gpu_bytes_per_s, &found.gpu_to_drive_bytes_per_s) {
+        (Some(up), Some(down)) => format!("Drive through RAM to GPU: {} GB/s, back {} GB/s. ", gb(up), gb(down)),
+        _ => String::new(),
+    };
     format!(
-        "<p>{}</p><h3>Copies</h3>{}<h3>Products of {} x {}</h3>{}<p class=\"note\">GPUDirect Storage: {}</p>",
+        "<p>{}</p><h3>Copies</h3>{}<h3>Products of {} x {}</h3>{}<p class=\"note\">{through}GPUDirect Storage: {}</p>",
         escape(&head),
         table(&["way", "memory", "piece x streams", "GB/s", ""], &copies),
         found.products.first().map_or(0, |product| product.side),

@@ -31,9 +31,9 @@ pub struct Memory {
     /// AdamW on split weights, elements a second; an element is 32 bytes read and written.
     pub update_elements_per_s: Summary,
     /// The same while the first path is read and written as a run does it.
-    pub update_beside_disk_elements_per_s: Option<Summary>,
+    pub update_beside_disk_elements_per_s: Summary,
     /// What the path moved meanwhile, bytes a second.
-    pub disk_beside_update_bytes_per_s: Option<Summary>,
+    pub disk_beside_update_bytes_per_s: Summary,
     /// Checksums by one thread, bytes a second.
     pub checksum_bytes_per_s: Summary,
 }
@@ -58,7 +58,7 @@ impl Memory {
 ///
 /// # Errors
 /// The engine's; threads that do not start; a stop.
-pub fn measure(threads: u32, ground: Option<&Ground>, effort: &Effort, watch: &Watch) -> Result<Memory, Failure> {
+pub fn measure(threads: u32, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<Memory, Failure> {
     let mut copies = Vec::new();
     for threads in counts(threads) {
         watch.go_on()?;
@@ -72,19 +72,16 @@ pub fn measure(threads: u32, ground: Option<&Ground>, effort: &Effort, watch: &W
     for _ in 0..REPEATS {
         watch.go_on()?;
         alone.push(state.rate(&cpu, effort.memory));
-        if let Some(ground) = ground {
-            let (update, moved) = together(&mut state, &cpu, ground, effort.memory, watch)?;
-            beside.push(update);
-            disk.push(moved);
-        }
+        let (update, moved) = together(&mut state, &cpu, ground, effort.memory, watch)?;
+        beside.push(update);
+        disk.push(moved);
     }
-    let some = |samples: Vec<f64>| (!samples.is_empty()).then(|| Summary::of(samples));
     Ok(Memory {
         copies,
         update_threads: threads,
         update_elements_per_s: Summary::of(alone),
-        update_beside_disk_elements_per_s: some(beside),
-        disk_beside_update_bytes_per_s: some(disk),
+        update_beside_disk_elements_per_s: Summary::of(beside),
+        disk_beside_update_bytes_per_s: Summary::of(disk),
         checksum_bytes_per_s: repeated(|| Ok::<f64, Failure>(probe::checksum_bytes_per_s()))?,
     })
 }

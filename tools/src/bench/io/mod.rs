@@ -34,7 +34,6 @@ use crate::table::line;
 use crate::values::all_threads;
 use disk::Disk;
 pub use disk::Through;
-pub use summary::middle;
 use mt_engine::bench::Cell;
 use mt_trainer::profile::probe::today;
 use mt_trainer::run::size::human;
@@ -43,6 +42,7 @@ use report::{Report, VERSION};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+pub use summary::middle;
 use watch::Watch;
 
 /// Files of a path are a multiple of this: every block divides it.
@@ -196,7 +196,14 @@ fn one_cell(args: &Io, cell: &Cell, places: &[Place], bytes: u64, watch: &Watch)
     Ok(report)
 }
 
-fn everything(args: &Io, gpu: Option<usize>, effort: &Effort, places: &[Place], bytes: u64, watch: &Watch) -> Result<Report, Failure> {
+fn everything(
+    args: &Io,
+    gpu: Option<usize>,
+    effort: &Effort,
+    places: &[Place],
+    bytes: u64,
+    watch: &Watch,
+) -> Result<Report, Failure> {
     let mut report = empty(effort.name);
     let threads = all_threads();
     for (index, place) in places.iter().enumerate() {
@@ -208,7 +215,11 @@ fn everything(args: &Io, gpu: Option<usize>, effort: &Effort, places: &[Place], 
         report.paths.push(path);
         if index == 0 {
             watch.part("memory and cores");
-            report.memory = Some(memory::measure(threads as u32, Some(disk.ground()), effort, watch)?);
+            report.memory = Some(memory::measure(threads as u32, disk.ground(), effort, watch)?);
+            report.gpu = Some(match gpu {
+                Some(index) => gpu::measure(index, disk.ground(), effort, watch)?,
+                None => gpu::GpuReport::absent("--gpu none"),
+            });
         }
     }
     let singles = report.paths.len();
@@ -217,17 +228,12 @@ fn everything(args: &Io, gpu: Option<usize>, effort: &Effort, places: &[Place], 
         let disk = Disk::open(places.to_vec(), bytes, args.through(), watch)?;
         report.paths.push(disk.measure(effort)?);
     }
-    report.gpu = Some(match gpu {
-        Some(index) => gpu::measure(index, effort, watch)?,
-        None => gpu::GpuReport::absent("--gpu none"),
-    });
     watch.part("kernels");
-    let profile = profile::measure(&report.paths[..singles], threads, effort.shapes.len() == 1, watch)?;
+    let profile = profile::measure(&report.paths[..singles], threads, effort, watch)?;
     watch.part("plans");
     watch.go_on()?;
-    let gpu = report.gpu.as_ref().expect("it was just measured");
-    let verdict =
-        verdict::verdict(&report.host, &report.paths[..singles], &profile, gpu, effort.shapes, threads);
+    let gpu = report.gpu.as_ref().expect("it was measured with the first path");
+    let verdict = verdict::verdict(&report.host, &report.paths[..singles], &profile, gpu, effort.shapes, threads);
     report.verdict = Some(verdict);
     if args.save {
         let path = profile::save(&profile)?;
@@ -250,7 +256,6 @@ fn write(to: &Path, text: &str) -> Result<(), Failure> {
     }
     std::fs::write(to, text).map_err(|error| Failure::new(format!("{}: {error}", to.display()), 4))
 }
-
 
 #[cfg(test)]
 mod tests;

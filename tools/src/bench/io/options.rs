@@ -121,7 +121,8 @@ pub const FIRST_WRITE: &str = "first write";
 
 /// The patterns that every effort measures.
 pub fn patterns() -> Vec<Pattern> {
-    let cell = |reads, is_random, block_bytes, depth| Cell { reads, is_random, block_bytes, depth, has_checksums: false };
+    let cell =
+        |reads, is_random, block_bytes, depth| Cell { reads, is_random, block_bytes, depth, has_checksums: false };
     let usual = |reads| cell(reads, false, USUAL_BLOCK, USUAL_DEPTH);
     let checked = |reads| Cell { has_checksums: true, ..usual(reads) };
     let list = [

@@ -41,7 +41,8 @@ pub fn heat_map(cells: &[&CellReport], title: &str) -> String {
             let found = cells.iter().find(|cell| cell.block_bytes == *wanted && cell.depth == *depth);
             let Some(cell) = found else { continue };
             let (x, part) = (LEFT + column as f64 * CELL.0, cell.bytes_per_s.median / most);
-            let latency = cell.latency.map_or(String::new(), |latency| format!(", half within {:.0} us", latency.p50_us));
+            let latency =
+                cell.latency.map_or(String::new(), |latency| format!(", half within {:.0} us", latency.p50_us));
             let hint = format!(
                 "{} in flight of {}: {:.3} GB/s ({:.3} to {:.3}){latency}",
                 depth,
@@ -127,7 +128,8 @@ pub fn latency_curves(cells: &[&CellReport], title: &str) -> String {
     let mut out = String::new();
     for mark in (0..9).flat_map(|power| [1.0, 3.0].map(|times| times * 10_f64.powi(power))) {
         if mark > axes.y.0 && mark < axes.y.1 {
-            axes.horizontal(&mut out, mark, &super::text::us(mark));
+            let label = if mark < 1_000.0 { format!("{mark} us") } else { format!("{} ms", mark / 1e3) };
+            axes.horizontal(&mut out, mark, &label);
         }
     }
     for depth in &depths {

@@ -1,7 +1,7 @@
 //! The machine's profile as plans take it: the drives as they were measured here, the kernels by the trainer's own
 //! probe, several times.
 
-use super::options::{self, REPEATS};
+use super::options::{self, Effort, REPEATS};
 use super::report::PathReport;
 use super::summary::Summary;
 use super::watch::Watch;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::profiles;
 use mt_trainer::model::ModelConfig;
 use mt_trainer::model::shapes::find;
-use mt_trainer::profile::probe::{Wanted, machine};
+use mt_trainer::profile::probe::{Wanted, add, machine};
 use mt_trainer::profile::{Disk, MachineProfile, Origin};
 use mt_trainer::{default_model, memory};
 use serde_json::Value;
@@ -24,15 +24,16 @@ const SEQ: u64 = 512;
 ///
 /// # Errors
 /// The probe's; a stop.
-pub fn measure(paths: &[PathReport], threads: u64, is_brief: bool, watch: &Watch) -> Result<MachineProfile, Failure> {
+pub fn measure(paths: &[PathReport], threads: u64, effort: &Effort, watch: &Watch) -> Result<MachineProfile, Failure> {
     let dirs: Vec<PathBuf> = paths.iter().map(|path| path.places[0].path.clone()).collect();
     let mut found = Vec::new();
-    for _ in 0..if is_brief { 1 } else { REPEATS } {
+    let shapes = effort.shapes.iter().map(|name| wanted(name)).collect::<Result<Vec<Wanted>, Failure>>()?;
+    for _ in 0..if effort.shapes.len() > 1 { REPEATS } else { 1 } {
         watch.go_on()?;
-        let mut profile = machine(&dirs, threads as u32, &wanted("7b")?)?;
-        // Added one after the other: probes of shapes that are known are passed over.
-        for wanted in [wanted("1.5b")?, built_in()?] {
-            mt_trainer::profile::probe::add(&mut profile, &wanted)?;
+        let mut profile = machine(&dirs, threads as u32, &built_in()?)?;
+        // Shapes that are known by then are passed over.
+        for wanted in &shapes {
+            add(&mut profile, wanted)?;
         }
         found.push(serde_json::to_value(&profile).expect("a profile holds only numbers and text"));
     }
@@ -95,7 +96,8 @@ fn median(values: &[Value]) -> Value {
 /// # Errors
 /// It cannot be written (exit code 4).
 pub fn save(profile: &MachineProfile) -> Result<PathBuf, Failure> {
-    let path = profiles::saved_file().ok_or_else(|| Failure::new("--save: neither HOME nor XDG_CONFIG_HOME is set", 4))?;
+    let path =
+        profiles::saved_file().ok_or_else(|| Failure::new("--save: neither HOME nor XDG_CONFIG_HOME is set", 4))?;
     profiles::save(&path, profile).map_err(|error| Failure::new(format!("--save: {}: {error}", path.display()), 4))?;
     Ok(path)
 }

@@ -2,13 +2,13 @@
 //! comparison are made.
 
 use super::gpu::GpuReport;
-use crate::machine::host::Host;
 use super::memory::Memory;
-use crate::machine::place::Place;
 use super::summary::{Latency, Summary};
 use super::sustained::{Knee, Point};
 use super::verdict::Verdict;
 use crate::failure::Failure;
+use crate::machine::host::Host;
+use crate::machine::place::Place;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //! lies in pages of 4 KiB and is not registered, as that library has it unless asked otherwise.
 
 use crate::signals::Stop;
-use mt_engine::bench::{Cell, Done, Ground, Moved, Order, UNIT_BYTES};
+use mt_engine::bench::{Cell, Done, Ground, Moved, Order, UNIT_BYTES, cpu_seconds};
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -25,17 +25,11 @@ struct Shared {
 ///
 /// # Errors
 /// The system refuses a ring; a transfer fails or moves less than it was asked for.
-pub fn run(
-    ground: &Ground,
-    cell: &Cell,
-    limit: Duration,
-    stop: Stop,
-    each: &mut dyn FnMut(Done),
-) -> io::Result<Moved> {
+pub fn run(ground: &Ground, cell: &Cell, limit: Duration, stop: Stop, each: &mut dyn FnMut(Done)) -> io::Result<Moved> {
     let runtime = tokio_uring::Runtime::new(&tokio_uring::builder())?;
     let order = Order::new(cell, ground.bytes(), 0);
     let file = ground.handle(0)?;
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_seconds());
     let shared = Shared { cell: *cell, order, start, limit, stop, done: Vec::new(), failed: None };
     let shared = Rc::new(RefCell::new(shared));
     runtime.block_on(async {
@@ -52,7 +46,7 @@ pub fn run(
     if let Some(error) = shared.failed.take() {
         return Err(error);
     }
-    let mut moved = Moved { seconds, ..Moved::default() };
+    let mut moved = Moved { seconds, cpu_seconds: cpu_seconds() - cpu, ..Moved::default() };
     for done in &shared.done {
         let sum = if done.is_write { &mut moved.write_bytes } else { &mut moved.read_bytes };
         *sum += u64::from(done.bytes);
@@ -69,7 +63,8 @@ async fn work(file: Rc<File>, shared: Rc<RefCell<Shared>>) {
     };
     let bytes = cell.block_bytes as usize;
     // No zeros, which a drive could shrink.
-    let mut buffer: Vec<u8> = (0..bytes + UNIT_BYTES as usize).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 7) as u8).collect();
+    let mut buffer: Vec<u8> =
+        (0..bytes + UNIT_BYTES as usize).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 7) as u8).collect();
     let first = buffer.as_ptr().align_offset(UNIT_BYTES as usize);
     loop {
         let turn = {

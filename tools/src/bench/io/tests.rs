@@ -100,7 +100,9 @@ fn a_report_has_the_published_form_and_reads_back() {
     assert!(lines.len() > 20 && lines.iter().any(|line| line.contains("1.000")), "{lines:?}");
 
     let lines = text::report(&report).join("\n");
-    for part in ["file system", "overwrite", "both at once", "copying", "AdamW", "checksums", "GPU", "best reads", "1.5b"] {
+    for part in
+        ["file system", "overwrite", "both at once", "copying", "AdamW", "checksums", "GPU", "best reads", "1.5b"]
+    {
         assert!(lines.contains(part), "{part}: {lines}");
     }
     let page = html::page(&report);

@@ -12,9 +12,10 @@ use mt_trainer::run::size::human;
 /// All lines.
 pub fn report(report: &Report) -> Vec<String> {
     let host = &report.host;
-    let mut out = vec![
-        line("machine", &format!("{}, {} cores, {}, Linux {}", host.processor, host.cores, human(host.ram_bytes), host.kernel)),
-    ];
+    let mut out = vec![line(
+        "machine",
+        &format!("{}, {} cores, {}, Linux {}", host.processor, host.cores, human(host.ram_bytes), host.kernel),
+    )];
     for path in &report.paths {
         out.push(String::new());
         out.extend(self::path(path));
@@ -47,8 +48,17 @@ fn noisy(report: &Report) -> usize {
 fn path(path: &PathReport) -> Vec<String> {
     let mut out = vec![line("path", &path.name())];
     if let [place] = path.places.as_slice() {
-        out.push(line("file system", &format!("{} on {}, mounted at {} ({}), {} free", place.file_system, place.source,
-            place.mount.display(), place.options.join(","), human(place.free_bytes))));
+        out.push(line(
+            "file system",
+            &format!(
+                "{} on {}, mounted at {} ({}), {} free",
+                place.file_system,
+                place.source,
+                place.mount.display(),
+                place.options.join(","),
+                human(place.free_bytes)
+            ),
+        ));
         out.extend(place.devices_in_words().iter().map(|device| line("device", device)));
         let life = place.written_bytes.map(|bytes| format!("{} to this file system in its life", human(bytes)));
         let since = place.devices.first().and_then(|device| device.written_since_start_bytes);
@@ -59,13 +69,16 @@ fn path(path: &PathReport) -> Vec<String> {
         }
         out.extend(place.warnings.iter().map(|warning| line("warning", warning)));
     }
-    out.push(line("measured", &format!(
-        "a file of {} without a name, {}, alignment {}, engine {}",
-        human(path.file_bytes),
-        if path.direct { "direct I/O" } else { "through the page cache" },
-        path.alignment,
-        path.engine
-    )));
+    out.push(line(
+        "measured",
+        &format!(
+            "a file of {} without a name, {}, alignment {}, engine {}",
+            human(path.file_bytes),
+            if path.direct { "direct I/O" } else { "through the page cache" },
+            path.alignment,
+            path.engine
+        ),
+    ));
     out.extend(path.notices.iter().map(|notice| line("notice", notice)));
     out.push(String::new());
     out.extend(cells(&path.cells));
@@ -84,7 +97,12 @@ fn path(path: &PathReport) -> Vec<String> {
         }
     }
     if let Some(sync) = &path.sync_s {
-        let text = format!("{:.2} ms to make 4 KiB durable ({:.2} to {:.2})", sync.median * 1e3, sync.low * 1e3, sync.high * 1e3);
+        let text = format!(
+            "{:.2} ms to make 4 KiB durable ({:.2} to {:.2})",
+            sync.median * 1e3,
+            sync.low * 1e3,
+            sync.high * 1e3
+        );
         out.push(line("sync", &text));
     }
     out.extend(path.sustained.as_ref().map(|sustained| line("long write", &self::sustained(sustained))));
@@ -160,10 +178,7 @@ pub fn axes(cells: &[&CellReport]) -> (Vec<u32>, Vec<u32>) {
         values.dedup();
         values
     };
-    (
-        sorted(cells.iter().map(|cell| cell.block_bytes).collect()),
-        sorted(cells.iter().map(|cell| cell.depth).collect()),
-    )
+    (sorted(cells.iter().map(|cell| cell.block_bytes).collect()), sorted(cells.iter().map(|cell| cell.depth).collect()))
 }
 
 /// A long write in words.
@@ -205,16 +220,17 @@ pub fn against(it: &Against) -> String {
 fn memory(memory: &Memory) -> Vec<String> {
     let each = |copy: &super::memory::Copy| format!("{} GB/s by {}", gb(&copy.bytes_per_s).trim_end(), copy.threads);
     let copies: Vec<String> = memory.copies.iter().map(each).collect();
-    let update = |rate: &Summary| {
-        format!("{} G elements/s ({:.1} GB/s)", gb(rate).trim_end(), rate.median * UPDATE_BYTES / 1e9)
-    };
+    let update =
+        |rate: &Summary| format!("{} G elements/s ({:.1} GB/s)", gb(rate).trim_end(), rate.median * UPDATE_BYTES / 1e9);
     let mut out = vec![
         line("copying", &format!("{} threads, bytes copied", copies.join(", "))),
-        line("page update", &format!("AdamW {} on {} threads", update(&memory.update_elements_per_s), memory.update_threads)),
+        line(
+            "page update",
+            &format!("AdamW {} on {} threads", update(&memory.update_elements_per_s), memory.update_threads),
+        ),
     ];
-    if let (Some(rate), Some(disk)) = (&memory.update_beside_disk_elements_per_s, &memory.disk_beside_update_bytes_per_s) {
-        out.push(line("", &format!("{} beside the drive at {} GB/s", update(rate), gb(disk).trim_end())));
-    }
+    let (rate, disk) = (&memory.update_beside_disk_elements_per_s, &memory.disk_beside_update_bytes_per_s);
+    out.push(line("", &format!("{} beside the drive at {} GB/s", update(rate), gb(disk).trim_end())));
     out.push(line("checksums", &format!("{} GB/s by one thread", gb(&memory.checksum_bytes_per_s).trim_end())));
     out
 }
@@ -238,10 +254,15 @@ fn found(found: &Found) -> Vec<String> {
         let piece = block(copy.piece_bytes as u32);
         out.push(format!("  {name:<30} {piece:>9} {:>8} {:>10}", copy.streams, gb(&copy.bytes_per_s)));
     }
-    let products = found.products.iter().map(|product| {
-        format!("{} {:.0} T operations/s", product.precision, product.operations_per_s.median / 1e12)
-    });
+    let products = found
+        .products
+        .iter()
+        .map(|product| format!("{} {:.0} T operations/s", product.precision, product.operations_per_s.median / 1e12));
     out.push(line("products", &products.collect::<Vec<_>>().join(", ")));
+    if let (Some(up), Some(down)) = (&found.drive_to_gpu_bytes_per_s, &found.gpu_to_drive_bytes_per_s) {
+        let text = format!("{} GB/s through RAM to the GPU, {} back", gb(up).trim_end(), gb(down).trim_end());
+        out.push(line("drive", &text));
+    }
     out.push(line("GPUDirect", &found.direct_storage));
     out
 }
@@ -255,7 +276,12 @@ fn verdict(report: &Report, verdict: &Verdict) -> Vec<String> {
     }
     for (name, best) in [("best reads", &verdict.best_read), ("best writes", &verdict.best_write)] {
         if let Some(best) = best {
-            let text = format!("{} with {} in flight: {:.2} GB/s", block(best.block_bytes), best.depth, best.bytes_per_s / 1e9);
+            let text = format!(
+                "{} with {} in flight: {:.2} GB/s",
+                block(best.block_bytes),
+                best.depth,
+                best.bytes_per_s / 1e9
+            );
             out.push(line(name, &text));
         }
     }
@@ -273,15 +299,19 @@ pub fn model(model: &Model) -> String {
     if let Some(why) = &model.refused {
         return format!("not planned: {why}");
     }
-    let gpu = model.hiding_tokens_gpu.map_or(String::new(), |tokens| {
-        format!(", {} on the GPU at its full rate", count(tokens))
-    });
+    let gpu = model
+        .hiding_tokens_gpu
+        .map_or(String::new(), |tokens| format!(", {} on the GPU at its full rate", count(tokens)));
     let hiding = match model.hiding_tokens {
         0 => "the update alone hides the drive".to_owned(),
         tokens => format!("from {} tokens a step on computing hides the drive", count(tokens)),
     };
     let life = model.steps_per_1000_tb.map_or("a step writes nothing".to_owned(), |steps| {
-        format!("{:.1} GB written a step: {} steps for each 1,000 TB that a drive may write", model.written_bytes as f64 / 1e9, count(steps))
+        format!(
+            "{:.1} GB written a step: {} steps for each 1,000 TB that a drive may write",
+            model.written_bytes as f64 / 1e9,
+            count(steps)
+        )
     });
     format!(
         "predicted: {} a step of {} tokens ({} parameters), bound by {}; {hiding}{gpu}; {life}; {} on the drives",

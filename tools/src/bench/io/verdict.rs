@@ -105,12 +105,7 @@ pub fn verdict(
         paths.iter().filter(|path| path.places.len() == 1).map(|path| path.places[0].path.clone()).collect();
     let matrix = gpu.bf16_operations_per_s();
     let model = |name: &&str| model(name, &stores, profile, matrix, threads);
-    Verdict {
-        best_read: of("read"),
-        best_write: of("write"),
-        models: shapes.iter().map(model).collect(),
-        checks: all,
-    }
+    Verdict { best_read: of("read"), best_write: of("write"), models: shapes.iter().map(model).collect(), checks: all }
 }
 
 /// The cheapest that is good enough: fewest bytes in flight, then smallest depth.
@@ -210,9 +205,8 @@ fn found(
         disk_bytes: planned.limits.disk,
         disk_seconds,
         hiding_tokens: hiding.ceil() as u64,
-        hiding_tokens_gpu: matrix.map(|rate| {
-            (disk_seconds * rate / (OPERATIONS * planned.parameters as f64)).ceil() as u64
-        }),
+        hiding_tokens_gpu: matrix
+            .map(|rate| (disk_seconds * rate / (OPERATIONS * planned.parameters as f64)).ceil() as u64),
         steps_per_1000_tb: (step.disk_write_bytes > 0)
             .then(|| (1e15 * drives as f64 / step.disk_write_bytes as f64) as u64),
     }

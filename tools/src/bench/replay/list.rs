@@ -118,6 +118,7 @@ impl List {
     }
 
     /// One row a line, so that differences show.
+    #[cfg(test)]
     pub fn to_json(&self) -> String {
         let rows: Vec<String> = self.rows.iter().map(json).collect();
         format!(
@@ -158,6 +159,7 @@ impl List {
     }
 }
 
+#[cfg(test)]
 fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("text and numbers")
 }

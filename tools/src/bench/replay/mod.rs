@@ -238,27 +238,36 @@ impl About<'_> {
         let scale = if self.scale == 1.0 { String::new() } else { format!(", scaled by {}", self.scale) };
         let mut out = vec![
             line("schedule", &format!("{}{scale}", self.list.name)),
-            line("", &format!(
-                "{} uses of {} runs, {} in pages of {}; computes {} a pass",
-                count(self.replay.steps.len() as u64),
-                count(self.replay.runs.len() as u64),
-                human(self.bytes()),
-                human(PAGE_BYTES.into()),
-                seconds(self.computing())
-            )),
-            line("plan", &format!(
-                "{} of RAM: {} of the runs stay, a window of {} for the rest",
-                human(self.ram),
-                human(plan.placed_bytes),
-                human(plan.window_bytes)
-            )),
-            line("predicted", &format!(
-                "{} a pass, at least {}; {} read, {} written",
-                seconds(predicted.seconds),
-                seconds(predicted.lower_bound_seconds),
-                human(predicted.disk.read_bytes),
-                human(predicted.disk.write_bytes)
-            )),
+            line(
+                "",
+                &format!(
+                    "{} uses of {} runs, {} in pages of {}; computes {} a pass",
+                    count(self.replay.steps.len() as u64),
+                    count(self.replay.runs.len() as u64),
+                    human(self.bytes()),
+                    human(PAGE_BYTES.into()),
+                    seconds(self.computing())
+                ),
+            ),
+            line(
+                "plan",
+                &format!(
+                    "{} of RAM: {} of the runs stay, a window of {} for the rest",
+                    human(self.ram),
+                    human(plan.placed_bytes),
+                    human(plan.window_bytes)
+                ),
+            ),
+            line(
+                "predicted",
+                &format!(
+                    "{} a pass, at least {}; {} read, {} written",
+                    seconds(predicted.seconds),
+                    seconds(predicted.lower_bound_seconds),
+                    human(predicted.disk.read_bytes),
+                    human(predicted.disk.write_bytes)
+                ),
+            ),
         ];
         if self.on_device > 0 {
             let text = format!("{} uses in a GPU's memory are replayed in RAM", count(self.on_device as u64));
@@ -271,22 +280,28 @@ impl About<'_> {
         let median = passes.median();
         let (low, high) = passes.seconds.iter().fold((f64::MAX, 0.0_f64), |(low, high), s| (low.min(*s), high.max(*s)));
         vec![
-            line("replayed", &format!(
-                "{} a pass ({} to {}, {} passes after one that warms up); {} read at {}, {} written at {}",
-                seconds(median),
-                seconds(low),
-                seconds(high),
-                passes.seconds.len(),
-                human(passes.read_bytes),
-                rate(passes.read_bytes, median),
-                human(passes.written_bytes),
-                rate(passes.written_bytes, median)
-            )),
-            line("", &format!(
-                "waited {} a pass for pages; {:.2} times as long as predicted",
-                seconds(passes.waited_seconds),
-                median / self.planned.prediction.seconds
-            )),
+            line(
+                "replayed",
+                &format!(
+                    "{} a pass ({} to {}, {} passes after one that warms up); {} read at {}, {} written at {}",
+                    seconds(median),
+                    seconds(low),
+                    seconds(high),
+                    passes.seconds.len(),
+                    human(passes.read_bytes),
+                    rate(passes.read_bytes, median),
+                    human(passes.written_bytes),
+                    rate(passes.written_bytes, median)
+                ),
+            ),
+            line(
+                "",
+                &format!(
+                    "waited {} a pass for pages; {:.2} times as long as predicted",
+                    seconds(passes.waited_seconds),
+                    median / self.planned.prediction.seconds
+                ),
+            ),
         ]
     }
 

@@ -110,10 +110,11 @@ mod tests {
         List {
             version: VERSION,
             name: "a training step of Mistral 7B, updates in the forward".to_owned(),
-            about: "MegaTrain's own schedule of a step: 4 rows of 512 tokens, two at a time, layers keep their inputs; \
+            about:
+                "MegaTrain's own schedule of a step: 4 rows of 512 tokens, two at a time, layers keep their inputs; \
                     names are region.first page+pages; neighbours are joined up to 128 MiB; times of 32 cores of 50 G \
                     operations/s each, assumed"
-                .to_owned(),
+                    .to_owned(),
             rows,
         }
     }
@@ -138,9 +139,8 @@ mod tests {
             ("down", it.mlp * it.hidden),
         ];
         let us = |weights: usize| (2.0 * weights as f64 * SEQUENCES / OPERATIONS_PER_S * 1e6).round();
-        let weights = |name: String, weights: usize| {
-            Row(name, weights as u64 * WEIGHT, Access::Read, us(weights), Place::Device)
-        };
+        let weights =
+            |name: String, weights: usize| Row(name, weights as u64 * WEIGHT, Access::Read, us(weights), Place::Device);
         let mut rows = Vec::new();
         for layer in 0..it.layers {
             for (part, count) in parts {
@@ -155,9 +155,10 @@ mod tests {
         List {
             version: VERSION,
             name: "a token of Llama 3.1 8B for 64 sequences, layers streamed".to_owned(),
-            about: "every layer's bf16 weights are read once a token, and the cache of 2,048 tokens a sequence is read \
+            about:
+                "every layer's bf16 weights are read once a token, and the cache of 2,048 tokens a sequence is read \
                     and extended; times of a GPU of 100 T operations/s, assumed"
-                .to_owned(),
+                    .to_owned(),
             rows,
         }
     }
