@@ -114,9 +114,8 @@ impl Place {
             place.source = mount.source;
             place.options = mount.options;
         }
-        let (major, minor) = (number >> 8 & 0xfff, (number & 0xff) | (number >> 12 & 0xfff00));
-        let mut folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-        if major == 0 && place.source.starts_with("/dev/") {
+        let mut folder = device_folder(number);
+        if !folder.exists() && place.source.starts_with("/dev/") {
             // A file system with a number of its own, over the device that it names.
             let real = fs::canonicalize(&place.source).unwrap_or_default();
             folder = Path::new("/sys/class/block").join(real.file_name().unwrap_or_default());
@@ -224,6 +223,12 @@ fn unescaped(text: &str) -> String {
         .fold(text.to_owned(), |text, (code, character)| text.replace(code, character))
 }
 
+/// The folder of a block device by its number; file systems without a device of their own have numbers that none has.
+fn device_folder(number: u64) -> PathBuf {
+    let (major, minor) = ((number >> 8) & 0xfff, (number & 0xff) | ((number >> 12) & 0xf_ff00));
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
 /// The folder of the drive that a partition is of.
 fn whole(folder: &Path) -> PathBuf {
     match folder.join("partition").exists() {
@@ -266,9 +271,7 @@ fn devices(folder: &Path, below: Option<&str>, depth: u32, out: &mut Vec<Device>
         }
     }
     if let Some(data) = loop_file.and_then(|file| fs::metadata(file).ok()) {
-        let number = data.dev();
-        let below = format!("/sys/dev/block/{}:{}", number >> 8 & 0xfff, number & 0xff);
-        if let Ok(below) = fs::canonicalize(below) {
+        if let Ok(below) = fs::canonicalize(device_folder(data.dev())) {
             devices(&whole(&below), Some(&name), depth + 1, out);
         }
     }
@@ -317,9 +320,6 @@ fn warnings(place: &Place) -> Vec<String> {
         }
         if device.name.starts_with("zram") {
             out.push(format!("{} is compressed RAM: this measures no drive", device.name));
-        }
-        if let Some(link) = device.link.as_ref().filter(|link| link.is_narrow()) {
-            out.push(format!("{}: {}", device.name, link.in_words()));
         }
     }
     for option in ["sync", "dirsync", "data=journal"] {
@@ -389,9 +389,15 @@ mod tests {
         assert!(of("nfs4", Device::default()).contains("network"));
         let over = Device { name: "loop0".into(), loop_file: Some("/images/a".into()), ..Device::default() };
         assert!(of("ext4", over).contains("/images/a"));
-        let link = Link { address: "0".into(), speed_gt_s: 16.0, width: 2, speed_max_gt_s: 16.0, width_max: 4 };
-        assert!(of("ext4", Device { link: Some(link), ..Device::default() }).contains("PCIe 4 x2 of 4 x4"));
         assert_eq!(of("ext4", Device::default()), "");
+    }
+
+    #[test]
+    fn a_link_says_what_it_could_be() {
+        let link = Link { address: "0".into(), speed_gt_s: 8.0, width: 2, speed_max_gt_s: 16.0, width_max: 4 };
+        assert!(link.is_narrow());
+        assert_eq!(link.in_words(), "PCIe 3 x2 of 4 x4");
+        assert_eq!(Link { width: 4, speed_gt_s: 32.0, ..link }.in_words(), "PCIe 5 x4");
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub fn report(report: &Report) -> Vec<String> {
     out.push(String::new());
     let noisy = noisy(report);
     if noisy > 0 {
-        out.push(line("noisy", &format!("{noisy} numbers, marked ~: their repeats lie more than a quarter apart")));
+        let numbers = if noisy == 1 { "number" } else { "numbers" };
+        out.push(line("noisy", &format!("{noisy} {numbers}, marked ~: repeats lie more than a quarter apart")));
     }
     out.push(line("done", &format!("in {}, {} written", seconds(report.seconds), human(report.written_bytes))));
     out

@@ -1,8 +1,8 @@
 //! `mt-bench replay`: an access pattern from a file, planned, predicted and executed by the engine on this machine, so
 //! that authors of other systems can test theirs.
 //!
-//! The store's files lose their names as soon as the engine has opened them, so that nothing is left in whatever way it
-//! ends. Accesses in the memory of a GPU are replayed in RAM: the engine does not execute them yet.
+//! The store's files lose their names as soon as the engine has opened them, and their folder soon after, so that nothing
+//! is left in whatever way it ends. Accesses in the memory of a GPU are replayed in RAM: the engine does not execute them yet.
 
 mod list;
 mod shipped;
@@ -126,12 +126,14 @@ fn execute(replay: &Replay, planned: &Planned, dir: &Path, ram: u64, args: &Args
     let store = dir.join(format!("replay-{}.mt", std::process::id()));
     std::fs::create_dir(&store).map_err(|e| Failure::new(format!("{}: {e}", store.display()), 4))?;
     let made = Engine::create(Config::new(vec![store.clone()], ram), &replay.regions);
-    // Open files stay; whatever comes now, nothing of them is left.
-    let removed = std::fs::remove_dir_all(&store);
-    let engine = made.map_err(failed)?;
-    removed.map_err(|e| Failure::new(format!("removing {}: {e}", store.display()), 4))?;
+    // The engine's files stay open: whatever comes now, nothing of them is left.
+    let unlinked = unlink_all(&store);
     let steady = &planned.steady;
-    engine.place(&steady.exit, &steady.spilled).map_err(failed)?;
+    let placed = made.and_then(|engine| engine.place(&steady.exit, &steady.spilled).map(|()| engine));
+    // It asks for the space of its folder until the runs are placed.
+    let removed = std::fs::remove_dir(&store);
+    let engine = placed.map_err(failed)?;
+    unlinked.and(removed).map_err(|e| Failure::new(format!("removing {}: {e}", store.display()), 4))?;
     shown.set_length((replay.runs.len() + (args.passes as usize + 1) * replay.steps.len()) as u64);
     let go_on = || if stop.is_asked() { Err(Failure::new("stopped; nothing was left behind", 130)) } else { Ok(()) };
     let mut number = 1;
@@ -165,6 +167,11 @@ fn execute(replay: &Replay, planned: &Planned, dir: &Path, ram: u64, args: &Args
     passes.waited_seconds = (wait_ns - before.wait_ns) as f64 * 1e-9 / count as f64;
     shown.finish_and_clear();
     Ok(passes)
+}
+
+/// Takes the names from all files of a folder.
+fn unlink_all(folder: &Path) -> std::io::Result<()> {
+    std::fs::read_dir(folder)?.try_for_each(|entry| std::fs::remove_file(entry?.path()))
 }
 
 /// A lease of either kind.
