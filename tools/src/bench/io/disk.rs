@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Points of a long write's line.
 const LINE_POINTS: f64 = 100.0;
 /// Points of a long write that are closer than this have a handful of transfers each.
-const INTERVAL_MIN: f64 = 0.02;
+const INTERVAL_MIN: f64 = 0.005;
 
 /// Through what transfers go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes that each thread copies at a time: more than caches hold.
 const COPY_BYTES: usize = 64 << 20;
-/// Elements that are updated at a time; with their gradients and weights 128 MiB.
-const ELEMENTS: usize = 4 << 20;
+/// Elements that are updated at a time: 640 MiB with gradients and weights, more than the caches of large servers hold.
+const ELEMENTS: usize = 32 << 20;
 /// Bytes that the update of an element reads and writes: gradient, both planes, both moments; both planes, both
 /// moments, the weight in f32.
 pub const UPDATE_BYTES: f64 = 32.0;
