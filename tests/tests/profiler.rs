@@ -165,12 +165,14 @@ fn a_list_is_planned_and_replayed() {
     let place = place();
     place.write(
         "list.json",
-        r#"{"version": 1, "name": "three runs", "rows": [
-        ["a", 3000000, "read", 100, "host"], ["b", 3000000, "update", 0, "device"], ["c", 3000000, "write", 200, "host"]]}"#,
+        r#"{"version": 1, "name": "five runs", "rows": [
+        ["a", 3000000, "read", 100, "host"],
+        ["b", 3000000, "update", 0, "device"], ["c", 3000000, "write", 200, "host"],
+        ["d", 3000000, "read", 50, "host"], ["e", 3000000, "update", 50, "host"]]}"#,
     );
-    let done = json(&place.ok("replay list.json --dir disk --ram 8MiB --passes 2 --json"));
-    let runs = 3 * 3_014_656;
-    assert_eq!((done["uses"].as_u64(), done["bytes"].as_u64()), (Some(3), Some(runs)));
+    let done = json(&place.ok("replay list.json --dir disk --ram 12MiB --passes 2 --json"));
+    let runs = 5 * 3_014_656;
+    assert_eq!((done["uses"].as_u64(), done["bytes"].as_u64()), (Some(5), Some(runs)));
     assert_eq!(done["replayed"]["seconds"].as_array().expect("passes").len(), 2);
     // What streams moves in each pass as predicted: the engine counts what it did.
     for (predicted, moved) in [("read_bytes", "read_bytes"), ("written_bytes", "written_bytes")] {
@@ -178,7 +180,7 @@ fn a_list_is_planned_and_replayed() {
     }
     let all = json(&place.ok("replay list.json --dir disk --ram 64MiB --passes 1 --json"));
     assert_eq!(all["replayed"]["read_bytes"], 0, "everything stays: {all}");
-    let text = place.ok("replay list.json --dir disk --ram 8MiB --plan-only");
+    let text = place.ok("replay list.json --dir disk --ram 12MiB --plan-only");
     assert!(text.out.contains("predicted") && text.out.contains("replayed in RAM"), "{text}");
     place.refused("replay list.json --dir disk --ram 1MiB", 3, &["cannot be replayed", "--ram"]);
     assert!(is_empty(&place.path("disk")));

@@ -37,6 +37,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let on_device = list.rows.iter().filter(|row| row.4 == Place::Device).count();
     let replay = list.to_engine();
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("."));
+    // Before anything is written, so that a signal finds it listening.
+    let stop = Stop::install(|| say::err("stopping; nothing is left behind"))?;
     let profile = profile(&dir)?;
     let ram = args.ram.unwrap_or_else(|| crate::machine::host::Host::this().available_bytes / RAM_PART);
     let planned = planned(&replay, ram, &dir, &profile)?;
@@ -44,7 +46,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if !args.json {
         about.lines().iter().for_each(say::out);
     }
-    let passes = if args.plan_only { None } else { Some(execute(&replay, &planned, &dir, ram, args)?) };
+    let passes = if args.plan_only { None } else { Some(execute(&replay, &planned, &dir, ram, args, &stop)?) };
     match &passes {
         _ if args.json => say::out(about.json(passes.as_ref())),
         Some(passes) => about.replayed(passes).iter().for_each(say::out),
@@ -119,10 +121,18 @@ impl Passes {
 
 /// Makes a store, writes every run, and goes through the passes; the first one, which finds nothing fetched, does not
 /// count.
-fn execute(replay: &Replay, planned: &Planned, dir: &Path, ram: u64, args: &Args) -> Result<Passes, Failure> {
+fn execute(
+    replay: &Replay,
+    planned: &Planned,
+    dir: &Path,
+    ram: u64,
+    args: &Args,
+    stop: &Stop,
+) -> Result<Passes, Failure> {
     let failed = |error: mt_engine::Error| Failure::from(mt_trainer::Error::from(error));
     let shown = bar("replaying", args.json);
-    let stop = Stop::install(|| say::err("stopping; nothing is left behind"))?;
+    let go_on = || if stop.is_asked() { Err(Failure::new("stopped; nothing was left behind", 130)) } else { Ok(()) };
+    go_on()?;
     let store = dir.join(format!("replay-{}.mt", std::process::id()));
     std::fs::create_dir(&store).map_err(|e| Failure::new(format!("{}: {e}", store.display()), 4))?;
     let made = Engine::create(Config::new(vec![store.clone()], ram), &replay.regions);
@@ -135,7 +145,6 @@ fn execute(replay: &Replay, planned: &Planned, dir: &Path, ram: u64, args: &Args
     let engine = placed.map_err(failed)?;
     unlinked.and(removed).map_err(|e| Failure::new(format!("removing {}: {e}", store.display()), 4))?;
     shown.set_length((replay.runs.len() + (args.passes as usize + 1) * replay.steps.len()) as u64);
-    let go_on = || if stop.is_asked() { Err(Failure::new("stopped; nothing was left behind", 130)) } else { Ok(()) };
     let mut number = 1;
     let sweep = engine.sweep(&planned.fill, None).map_err(failed)?;
     for run in &replay.runs {
