@@ -2,7 +2,8 @@
 //! memory of either kind.
 //!
 //! Terms: *piece*, the bytes of one copy; *pinned*, host memory that the driver allocated; *registered*, memory of
-//! somebody else that the driver was told of. Both are copied without a stop in between; other memory the driver stages.
+//! somebody else that the driver was told of. Both are copied without a stop in between; other memory the driver copies
+//! to memory of its own first.
 //!
 //! Invariant: nothing returns while a copy may still use memory that it borrowed.
 #![allow(unsafe_code)]

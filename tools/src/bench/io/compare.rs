@@ -42,7 +42,10 @@ pub fn compare(first: &Path, second: &Path) -> Result<(Vec<String>, Value), Fail
     if rows.iter().any(|row| row.noisy) {
         out.push("~ one of the two is noisy".to_owned());
     }
-    let object = |row: &Row| json!({"name": row.name, "a": row.first, "b": row.second, "ratio": row.second / row.first, "noisy": row.noisy});
+    let object = |row: &Row| {
+        let ratio = row.second / row.first;
+        json!({"name": row.name, "a": row.first, "b": row.second, "ratio": ratio, "noisy": row.noisy})
+    };
     let value = json!({"a": first, "b": second, "rows": rows.iter().map(object).collect::<Vec<_>>()});
     Ok((out, value))
 }

@@ -53,8 +53,8 @@ pub fn heat_map(cells: &[&CellReport], title: &str) -> String {
             );
             _ = write!(
                 out,
-                "<g><title>{}</title><rect class=\"heat\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"5\" \
-                 fill-opacity=\"{:.2}\"/>",
+                "<g><title>{}</title><rect class=\"heat\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
+                 rx=\"5\" fill-opacity=\"{:.2}\"/>",
                 escape(&hint),
                 x + 1.5,
                 y + 1.5,

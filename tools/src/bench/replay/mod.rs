@@ -1,8 +1,9 @@
 //! `mt-bench replay`: an access pattern from a file, planned, predicted and executed by the engine on this machine, so
 //! that authors of other systems can test theirs.
 //!
-//! The store's files lose their names as soon as the engine has opened them, and their folder soon after, so that nothing
-//! is left in whatever way it ends. Accesses in the memory of a GPU are replayed in RAM: the engine does not execute them yet.
+//! The store's files lose their names as soon as the engine has opened them, and their folder soon after, so that
+//! nothing is left in whatever way it ends. Accesses in the memory of a GPU are replayed in RAM: the engine does not
+//! execute them yet.
 
 mod list;
 mod shipped;
