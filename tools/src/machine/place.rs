@@ -270,10 +270,10 @@ fn devices(folder: &Path, below: Option<&str>, depth: u32, out: &mut Vec<Device>
             devices(&whole(&member), Some(&name), depth + 1, out);
         }
     }
-    if let Some(data) = loop_file.and_then(|file| fs::metadata(file).ok()) {
-        if let Ok(below) = fs::canonicalize(device_folder(data.dev())) {
-            devices(&whole(&below), Some(&name), depth + 1, out);
-        }
+    if let Some(data) = loop_file.and_then(|file| fs::metadata(file).ok())
+        && let Ok(below) = fs::canonicalize(device_folder(data.dev()))
+    {
+        devices(&whole(&below), Some(&name), depth + 1, out);
     }
 }
 

@@ -179,7 +179,7 @@ impl<'a> Disk<'a> {
         each: &mut dyn FnMut(Done),
     ) -> Result<Moved, Failure> {
         let is_over = |bytes, elapsed| elapsed >= time || bytes >= bytes_max || self.watch.is_stopped();
-        let moved = load.run(cell, is_over, |done| each(done)).map_err(failed)?;
+        let moved = load.run(cell, is_over, each).map_err(failed)?;
         self.watch.wrote(moved.write_bytes);
         self.watch.go_on()?;
         Ok(moved)

@@ -298,7 +298,7 @@ fn products<X: Real>(
 /// Whether GPUDirect Storage would work, by what it needs.
 fn direct_storage() -> String {
     let has_module = Path::new("/proc/driver/nvidia-fs").exists() || Path::new("/sys/module/nvidia_fs").exists();
-    let has_drive = crate::machine::place::children(Path::new("/sys/class/nvme")).first().is_some();
+    let has_drive = !crate::machine::place::children(Path::new("/sys/class/nvme")).is_empty();
     match (has_module, has_drive) {
         (true, true) => {
             "possible: nvidia-fs is loaded and there is an NVMe drive; MegaTrain does not use it".to_owned()

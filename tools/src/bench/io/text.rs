@@ -184,7 +184,7 @@ pub fn axes(cells: &[&CellReport]) -> (Vec<u32>, Vec<u32>) {
 
 /// A long write in words.
 pub fn sustained(it: &Sustained) -> String {
-    let moved = format!("{} in {}", human(it.bytes as u64), seconds(it.seconds));
+    let moved = format!("{} in {}", human(it.bytes), seconds(it.seconds));
     let warmth = it.temperatures_c.map_or(String::new(), |(from, to)| format!("; {from:.0} C before, {to:.0} C after"));
     match &it.knee {
         Some(knee) => format!(

@@ -61,7 +61,7 @@ fn profile(dir: &Path) -> Result<Profile, Failure> {
     if let Some(saved) = profiles::saved(&Machine::this()) {
         return Ok(saved.rates(&[dir.to_path_buf()], 1).engine);
     }
-    let rates = probe::disk(dir, PROBE_BYTES).map_err(|error| mt_trainer::Error::from(error))?;
+    let rates = probe::disk(dir, PROBE_BYTES).map_err(mt_trainer::Error::from)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     Ok(Profile {
         disk_read_bytes_per_s: rates.read_bytes_per_s,
