@@ -38,6 +38,14 @@ impl Arena {
     /// # Errors
     /// `Error::Io` when the system refuses the map, `Error::Config` when `bytes` is not addressable.
     pub fn new(bytes: u64) -> Result<Arena, Error> {
+        Arena::with_pages(bytes, true)
+    }
+
+    /// `new` with huge pages advised or forbidden; the latter to measure what they are worth.
+    ///
+    /// # Errors
+    /// As [`Arena::new`].
+    pub fn with_pages(bytes: u64, huge: bool) -> Result<Arena, Error> {
         let too_large = || Error::Config { what: format!("host_bytes: {bytes} bytes are not addressable") };
         let length = bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(too_large)?;
         let length = usize::try_from(length).ok().filter(|l| isize::try_from(*l).is_ok()).ok_or_else(too_large)?;
@@ -53,7 +61,8 @@ impl Arena {
         let whole_huge_pages = (bytes - bytes % HUGE_PAGE_BYTES) as usize;
         // Both are best effort: without huge pages transfers are slower; a child process has no business here.
         if whole_huge_pages > 0 {
-            let _ = map.advise_range(Advice::HugePage, start, whole_huge_pages);
+            let advice = if huge { Advice::HugePage } else { Advice::NoHugePage };
+            let _ = map.advise_range(advice, start, whole_huge_pages);
         }
         // Miri has no advice to give.
         if !cfg!(miri) {

@@ -39,6 +39,7 @@
 //! ```
 
 pub(crate) mod arena;
+pub mod bench;
 pub(crate) mod canary;
 pub mod config;
 pub(crate) mod core;

@@ -29,6 +29,7 @@ pub mod attention;
 pub mod cross_entropy;
 pub mod embedding;
 pub mod linear;
+pub mod link;
 pub mod pieces;
 pub mod pointwise;
 pub mod rmsnorm;
@@ -39,7 +40,7 @@ pub use buffer::{Buffer, Element, View, ViewMut};
 pub use cubin::parameter_sizes;
 pub use device::{Gpu, Queue};
 pub use error::Error;
-pub use library::Search;
+pub use library::{LIBRARIES, Search};
 pub use nvrtc::{Compiled, Compiler};
 pub use sources::{Arch, KERNELS, Kernel, SOURCES, Source};
 

@@ -60,6 +60,10 @@ pub enum Command {
     #[command(after_help = "The page needs no other file and no network. A run that goes on may be reported.\n\n\
         Examples:\n  mt report runs/notes-1\n  mt report runs/notes-1 --out notes.html --tbw 600")]
     Report(Report),
+    /// Look at this machine and say what is in the way, with the command that mends it
+    #[command(after_help = "Exits with 1 where something is in the way. mt-bench io measures what this only looks at.\
+        \n\nExamples:\n  mt doctor\n  mt doctor /nvme0 /nvme1 --json")]
+    Doctor(Doctor),
     /// Measure this machine and print its profile
     #[command(hide = true)]
     Probe(Probe),
@@ -82,6 +86,7 @@ impl Command {
             Command::Verify(args) | Command::Inspect(args) => args.json,
             Command::Report(args) => args.json,
             Command::Ls(args) => args.json,
+            Command::Doctor(args) => args.json,
             Command::Probe(_) | Command::Rm(_) => false,
         }
     }
@@ -244,6 +249,17 @@ pub struct Plan {
     /// What would be trained, and how.
     #[command(flatten)]
     pub train: Train,
+}
+
+/// Flags of `mt doctor`.
+#[derive(Args, Debug)]
+pub struct Doctor {
+    /// Folders where pages may be kept [default: the present one]
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<std::path::PathBuf>,
+    /// Print one JSON object on stdout [default: off]
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `mt resume`.

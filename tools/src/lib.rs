@@ -10,11 +10,13 @@
 mod allocator;
 mod args;
 mod bench;
+mod doctor_cmd;
 mod export_cmd;
 mod failure;
 mod inspect_cmd;
 mod layers;
 mod list_cmd;
+mod machine;
 mod options;
 mod plan_cmd;
 mod plan_text;
@@ -96,6 +98,7 @@ fn run(command: &Command, matches: &ArgMatches, line: CommandLine, started: Inst
         Command::Inspect(args) => inspect_cmd::run(args),
         Command::Report(args) => report_cmd::run(args),
         Command::Probe(args) => probe_cmd::run(args),
+        Command::Doctor(args) => doctor_cmd::run(args),
         Command::Ls(args) => list_cmd::list(args),
         Command::Rm(args) => list_cmd::remove(args),
     }

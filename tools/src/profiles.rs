@@ -81,9 +81,14 @@ impl Choice {
     }
 }
 
+/// Where a profile is saved; None where the system names no place.
+pub fn saved_file() -> Option<PathBuf> {
+    folder("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("profile.json"))
+}
+
 /// The saved profile, if it is of this machine. One that does not read is left alone and said so.
-fn saved(machine: &Machine) -> Option<MachineProfile> {
-    let path = folder("XDG_CONFIG_HOME", ".config")?.join("profile.json");
+pub fn saved(machine: &Machine) -> Option<MachineProfile> {
+    let path = saved_file()?;
     if !path.is_file() {
         return None;
     }
@@ -170,14 +175,21 @@ fn probe(
 /// Keeps a profile, at once whole; without a place to keep it, it is made again the next time.
 fn keep(file: Option<&Path>, profile: &MachineProfile) {
     let Some(file) = file else { return };
-    let new = file.with_extension(format!("new-{}", std::process::id()));
-    let kept = std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))
-        .and_then(|()| std::fs::write(&new, profile.to_json()))
-        .and_then(|()| std::fs::rename(&new, file));
-    if let Err(error) = kept {
-        let _ = std::fs::remove_file(&new);
+    if let Err(error) = save(file, profile) {
         say::err(format_args!("the profile is not kept: {}: {error}", file.display()));
     }
+}
+
+/// Writes a profile, at once whole.
+///
+/// # Errors
+/// The folder or the file cannot be written.
+pub fn save(file: &Path, profile: &MachineProfile) -> std::io::Result<()> {
+    let new = file.with_extension(format!("new-{}", std::process::id()));
+    let saved = std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))
+        .and_then(|()| std::fs::write(&new, profile.to_json()))
+        .and_then(|()| std::fs::rename(&new, file));
+    saved.inspect_err(|_| _ = std::fs::remove_file(&new))
 }
 
 /// A directory of each file system that holds stores, in their order.

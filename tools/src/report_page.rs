@@ -3,7 +3,7 @@
 
 mod charts;
 mod digest;
-mod html;
+pub mod html;
 mod tables;
 
 use crate::list_cmd::standing;

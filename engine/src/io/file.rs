@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -52,6 +52,25 @@ impl VolumeFile {
                 _ => failed("creating", &path, 0, 0, e),
             })?;
         File::open(dir).and_then(|d| d.sync_all()).map_err(|e| failed("syncing", dir, 0, 0, e))?;
+        VolumeFile::prepare(file, dir, path, direct)
+    }
+
+    /// Makes a file in `dir` that has no name and is gone when it is closed, however the process ends.
+    ///
+    /// # Errors
+    /// `Error::DirectIo` where direct I/O is required and refused; `Error::Io`.
+    pub fn nameless(dir: &Path, direct: DirectIo) -> Result<VolumeFile, Error> {
+        let flags = OFlags::TMPFILE.bits() as i32;
+        let made = OpenOptions::new().read(true).write(true).custom_flags(flags).open(dir);
+        if let Ok(file) = made {
+            return VolumeFile::prepare(file, dir, dir.join("(nameless)"), direct);
+        }
+        // Not every file system has such files: one with a name that nobody else has, which it loses before it holds a
+        // byte.
+        let path = dir.join(format!("measured-{}-{}.mt", std::process::id(), uuid::Uuid::new_v4().simple()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        let file = file.map_err(|e| failed("creating", &path, 0, 0, e))?;
+        std::fs::remove_file(&path).map_err(|e| failed("removing", &path, 0, 0, e))?;
         VolumeFile::prepare(file, dir, path, direct)
     }
 
@@ -138,6 +157,14 @@ impl VolumeFile {
     /// The open file, for the backends.
     pub(super) fn file(&self) -> &Arc<File> {
         &self.file
+    }
+
+    /// Another handle of the open file.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn handle(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     /// Size in bytes.

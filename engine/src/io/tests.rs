@@ -4,7 +4,7 @@ use super::file::VolumeFile;
 use super::hash::WithHashing;
 use super::memory::{MemoryIo, Settings};
 use super::pool::Pool;
-use super::uring::Uring;
+use super::uring::{Polling, Tuning, Uring};
 use super::{Completion, FrameMut, FrameRef, Io, Op, OpId, Waker};
 use crate::arena::Arena;
 use crate::config::{Backend, Config, DirectIo};
@@ -202,10 +202,19 @@ fn uring_without_hashing_agrees_with_the_mirror() {
 fn transfers_across_registered_buffers_agree_with_the_mirror() {
     let bed = Bed::new();
     // Smaller than a frame and no divisor of one, so that many transfers straddle.
-    let mut uring = Uring::with_pieces(&bed.files, Arc::clone(&bed.arena), QUEUE_DEPTH, bed.waker.clone(), 5 * BLOCK)
-        .expect("io_uring")
-        .0;
+    let tuning = Tuning { piece_bytes: Some(5 * BLOCK), ..Tuning::default() };
+    let mut uring =
+        Uring::tuned(&bed.files, Arc::clone(&bed.arena), QUEUE_DEPTH, bed.waker.clone(), tuning).expect("io_uring").0;
     let mirror = differential(&mut uring, &bed.arena, false, 3);
+    assert_files(&bed, &mirror);
+}
+
+#[test]
+fn a_ring_that_a_thread_of_the_kernel_looks_at_agrees_with_the_mirror() {
+    let bed = Bed::new();
+    let tuning = Tuning { polling: Polling::Submissions, ..Tuning::default() };
+    let uring = Uring::tuned(&bed.files, Arc::clone(&bed.arena), QUEUE_DEPTH, bed.waker.clone(), tuning);
+    let mirror = differential(&mut uring.expect("io_uring").0, &bed.arena, false, 5);
     assert_files(&bed, &mirror);
 }
 

@@ -41,6 +41,38 @@ const GATHER: Duration = Duration::from_micros(500);
 /// Largest buffer that the kernel registers.
 const PIECE_BYTES: u64 = 1 << 30;
 
+/// Milliseconds for which the kernel's thread looks for submissions before it sleeps.
+const SUBMISSION_IDLE_MS: u32 = 50;
+
+/// Who looks for what without being told: nobody, as in every store, or, for measurements of what that is worth, one of
+/// the ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Polling {
+    /// Interrupts tell of completions, system calls of submissions.
+    #[default]
+    Off,
+    /// Whoever waits looks for completions at the drive (IOPOLL). Only where the drive's queues are made for it, which
+    /// shows at the first transfer.
+    Drive,
+    /// A thread of the kernel looks for submissions (SQPOLL), and takes a core for it.
+    Submissions,
+}
+
+/// How a ring is set up. The default is what stores use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    /// Bytes of a registered buffer; `None`: the arena is not registered.
+    pub piece_bytes: Option<u64>,
+    /// Who polls.
+    pub polling: Polling,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning { piece_bytes: Some(PIECE_BYTES), polling: Polling::Off }
+    }
+}
+
 /// An io_uring with the volumes' files and the arena.
 pub struct Uring {
     ring: IoUring,
@@ -57,6 +89,7 @@ pub struct Uring {
     /// Operations handed to the ring and not reaped.
     in_kernel: u32,
     limits: IoLimits,
+    polling: Polling,
     waker: Waker,
     /// Target of the wake-up read, owned, from a `Box`.
     wake_count: *mut u64,
@@ -78,31 +111,31 @@ impl Uring {
         queue_depth: u32,
         waker: Waker,
     ) -> Result<(Uring, Vec<String>), Error> {
-        Uring::with_pieces(files, arena, queue_depth, waker, PIECE_BYTES)
+        Uring::tuned(files, arena, queue_depth, waker, Tuning::default())
     }
 
-    /// `new` with another size of the registered buffers.
-    pub(super) fn with_pieces(
+    /// `new` with another set-up. With [`Polling::Drive`] calls of the waker end no sleep.
+    pub(crate) fn tuned(
         files: &[VolumeFile],
         arena: Arc<Arena>,
         queue_depth: u32,
         waker: Waker,
-        piece_bytes: u64,
+        tuning: Tuning,
     ) -> Result<(Uring, Vec<String>), Error> {
         assert!(queue_depth > 0, "a queue holds something");
-        let ring = make_ring(queue_depth + 2)?;
+        let ring = make_ring(queue_depth + 2, tuning.polling)?;
         let descriptors: Vec<_> = files.iter().map(|f| f.file().as_raw_fd()).collect();
         if !descriptors.is_empty() {
             ring.submitter().register_files(&descriptors).map_err(|e| refused("registering files", &e))?;
         }
         let mut notices = Vec::new();
-        let piece_bytes = match register_arena(&ring, &arena, piece_bytes) {
-            Ok(()) => Some(piece_bytes),
+        let piece_bytes = tuning.piece_bytes.filter(|&bytes| match register_arena(&ring, &arena, bytes) {
+            Ok(()) => true,
             Err(e) => {
                 notices.push(not_registered(&arena, &e));
-                None
+                false
             }
-        };
+        });
         let uring = Uring {
             ring,
             arena,
@@ -113,6 +146,7 @@ impl Uring {
             pending: VecDeque::with_capacity(queue_depth as usize),
             in_kernel: 0,
             limits: IoLimits { queue_depth, alignment: super::alignment(files) },
+            polling: tuning.polling,
             waker,
             wake_count: Box::into_raw(Box::new(0)),
             armed: false,
@@ -191,6 +225,10 @@ impl Uring {
 
     /// Tells the kernel of what was pushed, and lets it deliver completions.
     fn enter(&mut self) -> io::Result<()> {
+        if self.polling == Polling::Submissions {
+            // Wakes the kernel's thread if it sleeps; it delivers by itself.
+            return tolerate(self.ring.submit());
+        }
         let submission = self.ring.submission();
         let (new, deliver) = (submission.len() as u32, submission.taskrun() || submission.cq_overflow());
         drop(submission);
@@ -217,6 +255,10 @@ impl Uring {
 
     /// Sleeps until a completion, a call of the waker, or the end of `limit`.
     fn sleep(&mut self, limit: Duration) -> io::Result<()> {
+        if self.polling == Polling::Drive {
+            // Such a ring takes transfers alone, and no read of an eventfd.
+            return self.enter_and_sleep(1, limit);
+        }
         if !self.waker.park() {
             return self.enter();
         }
@@ -298,19 +340,28 @@ impl Drop for Uring {
 }
 
 /// A ring with the best flags that the kernel takes.
-fn make_ring(entries: u32) -> Result<IoUring, Error> {
+fn make_ring(entries: u32, polling: Polling) -> Result<IoUring, Error> {
+    let builder = || {
+        let mut builder = IoUring::builder();
+        match polling {
+            Polling::Off => {}
+            Polling::Drive => _ = builder.setup_iopoll(),
+            Polling::Submissions => _ = builder.setup_sqpoll(SUBMISSION_IDLE_MS),
+        }
+        builder
+    };
     // Completions run on this thread and only when it asks (6.1); on this thread at its next system call (5.19); as
-    // before.
-    let first = IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
+    // before, which is the only way with a thread of the kernel.
+    let first = builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
     let ring = first
         .or_else(|e| {
             if is(&e, Errno::INVAL) {
-                IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries)
+                builder().setup_coop_taskrun().setup_taskrun_flag().build(entries)
             } else {
                 Err(e)
             }
         })
-        .or_else(|e| if is(&e, Errno::INVAL) { IoUring::builder().build(entries) } else { Err(e) })
+        .or_else(|e| if is(&e, Errno::INVAL) { builder().build(entries) } else { Err(e) })
         .map_err(|e| refused("io_uring_setup", &e))?;
     if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
         return Err(Error::Uring {

@@ -87,6 +87,25 @@ impl Search {
     }
 }
 
+/// The libraries that are looked for: what they are called, and the stems of their files.
+pub const LIBRARIES: [(&str, &str); 2] = [("NVRTC", "libnvrtc"), ("cuBLASLt", "libcublasLt")];
+
+impl Search {
+    /// The file that one of [`LIBRARIES`] is opened from; it stays open.
+    ///
+    /// # Errors
+    /// [`Error::NoLibrary`] with every file tried.
+    pub fn locate(&self, (library, stem): (&'static str, &str)) -> Result<PathBuf, Error> {
+        self.open(library, stem, &[13, 12], "version 12.0 or newer".to_owned(), |_| Ok(()))?;
+        // The system's loader may have found it where nobody looked: the process's map of its memory knows.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let begin = format!("{stem}.so");
+        let mut files = maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| format!("/{path}")));
+        let file = files.find(|path| name_of(Path::new(path)).starts_with(&begin));
+        Ok(PathBuf::from(file.unwrap_or_else(|| begin.clone())))
+    }
+}
+
 fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

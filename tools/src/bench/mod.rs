@@ -3,6 +3,8 @@
 //! A subcommand is a file here and a variant of [`args::Command`].
 
 mod args;
+mod io;
+mod replay;
 mod sim_cmd;
 
 use args::{Cli, Command};
@@ -20,6 +22,8 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = match &cli.command {
         Command::Sim(args) => sim_cmd::run(args),
+        Command::Io(args) => io::run(args),
+        Command::Replay(args) => replay::run(args),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -415,7 +415,8 @@ impl Start<'_> {
 
     /// Text of the built-in model, whose ids are bytes.
     fn sample(&self, steps: &mut Steps<'_>, done: &StepsDone) -> Result<Option<(String, String)>> {
-        if self.settings.model.is_some() || done.ending != Ending::Done || done.done == 0 {
+        let is_built_in = self.settings.model.is_none() && self.settings.shape.is_none();
+        if !is_built_in || done.ending != Ending::Done || done.done == 0 {
             return Ok(None);
         }
         sample::write(&mut steps.trainer, self.inputs, self.settings.seed).map(Some)

@@ -1,10 +1,11 @@
 //! Looking at a model without training it: logits, gradients, weights.
 
+use super::Shapes;
 use super::executor::{Executor, Task};
 use super::leases::numbers;
 use super::trainer::{Trainer, check_micro};
 use super::watch::Watch;
-use crate::batch::MicroBatch;
+use crate::batch::{MicroBatch, NO_TARGET};
 use crate::error::{Error, Result};
 use crate::layout::{Chunk, GRAD, HI, LO};
 use crate::schedule::Writer;
@@ -34,9 +35,10 @@ impl Trainer {
             self.inference = Some((program, plan));
         }
         let (program, plan) = self.inference.as_ref().expect("it was just made");
-        let mut logits = vec![0.0; micro.ids.len() * vocab];
+        let padded = self.gpu.is_some().then(|| self.padded(micro)).transpose()?;
+        let mut logits = vec![0.0; padded.as_ref().unwrap_or(micro).ids.len() * vocab];
         let task = Task {
-            micro: std::slice::from_ref(micro),
+            micro: std::slice::from_ref(padded.as_ref().unwrap_or(micro)),
             pending: None,
             own: None,
             targets: 0,
@@ -49,7 +51,25 @@ impl Trainer {
         Executor::new(&self.model, &self.cpu, self.gpu.as_mut(), &mut self.workspace, task)
             .run(program, &sweep, &mut watch)?;
         sweep.finish()?;
+        logits.truncate(micro.ids.len() * vocab);
         Ok(logits)
+    }
+
+    /// The micro-batch in the step's first shape, which is the only one that a GPU computes: tokens that nobody asked
+    /// for stand behind the others, each a document of its own.
+    fn padded(&self, micro: &MicroBatch) -> Result<MicroBatch> {
+        let Shapes { micro_rows, seq, .. } = &self.shapes;
+        let (rows, seq, given) = (micro_rows[0], *seq, micro.ids.len());
+        if micro.seq != seq && micro.rows > 1 || micro.seq > seq {
+            let expected = format!("rows of {seq} tokens, or one that is shorter");
+            return Err(Error::input("micro-batch", "tokens of a row", expected, micro.seq.to_string()));
+        }
+        let mut padded = MicroBatch { rows, seq, ..micro.clone() };
+        padded.ids.resize(rows * seq, 0);
+        padded.targets.resize(rows * seq, NO_TARGET);
+        padded.positions.resize(rows * seq, 0);
+        padded.document.extend((given..rows * seq).map(|token| (token % seq) as u32));
+        Ok(padded)
     }
 
     /// Calls `f` with every unit, chunk and its gradients, which are those of the last step, before clipping.

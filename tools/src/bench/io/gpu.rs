@@ -1,0 +1,309 @@
+//! The GPU: its link both ways by size, streams and kind of memory, and matrix products in three precisions. Where
+//! there is none, one line says why.
+
+use super::disk::usual;
+use super::options::{Effort, USUAL_BLOCK, USUAL_DEPTH, repeated};
+use super::summary::Summary;
+use super::watch::Watch;
+use crate::failure::Failure;
+use crate::machine::checks::{Check, Level};
+use crate::machine::place::Link;
+use mt_engine::bench::{Cell, Ground, Memory, Setup, Visit};
+use mt_kernels::cuda::link::{Copies, Lift, Pinned, Registered, Way, address, copy};
+use mt_kernels::cuda::{Buffer, Error, Gpu, Queue, Real, Search, linear};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Bytes of host memory that is copied from and to.
+const HOST_BYTES: u32 = 256 << 20;
+/// Bytes of one measurement, each way.
+const COPY_BYTES: usize = 2 << 30;
+/// Bytes of one measurement from memory that the driver stages.
+const STAGED_BYTES: usize = 256 << 20;
+/// Pieces that the link is measured with.
+const PIECES: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+/// Piece of all other measurements.
+const PIECE: usize = 4 << 20;
+/// Side of the products' matrices.
+const SIDE: usize = 8_192;
+/// Multiplications and additions of one measurement: a tenth of a second at the fastest.
+const OPERATIONS: f64 = 60e12;
+
+/// What was found of a GPU.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct GpuReport {
+    /// Why nothing was measured.
+    pub absent: Option<String>,
+    /// What was measured.
+    pub found: Option<Found>,
+}
+
+/// A GPU.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Found {
+    /// Name.
+    pub name: String,
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// Versions of driver, NVRTC and cuBLASLt.
+    pub versions: Vec<String>,
+    /// Its link, where the system says.
+    pub link: Option<Link>,
+    /// Copies.
+    pub copies: Vec<Copied>,
+    /// Products.
+    pub products: Vec<Product>,
+    /// From the first path's drive through RAM to the GPU's memory, bytes a second.
+    pub drive_to_gpu_bytes_per_s: Option<Summary>,
+    /// The way back.
+    pub gpu_to_drive_bytes_per_s: Option<Summary>,
+    /// Whether drives could write to the GPU's memory themselves, in words.
+    pub direct_storage: String,
+}
+
+/// Copies of one kind.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Copied {
+    /// up, down or both: bytes both ways are then added.
+    pub way: String,
+    /// pinned (the driver's), registered (the arena's) or pageable.
+    pub memory: String,
+    /// Bytes of a copy.
+    pub piece_bytes: usize,
+    /// Streams for each way.
+    pub streams: usize,
+    /// Bytes a second.
+    pub bytes_per_s: Summary,
+}
+
+/// Products of one precision.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Product {
+    /// bf16, tf32 or fp32.
+    pub precision: String,
+    /// Rows, columns and terms.
+    pub side: usize,
+    /// Multiplications and additions a second.
+    pub operations_per_s: Summary,
+}
+
+impl GpuReport {
+    /// Nothing, for a reason.
+    pub fn absent(why: impl Into<String>) -> GpuReport {
+        GpuReport { absent: Some(why.into()), found: None }
+    }
+
+    /// What is in the way.
+    pub fn checks(&self) -> Vec<Check> {
+        let Some(found) = &self.found else { return Vec::new() };
+        let Some(link) = found.link.as_ref().filter(|link| link.is_narrow()) else { return Vec::new() };
+        let remedy = format!("sudo lspci -vv -s {}; seat the card anew or use another slot", link.address);
+        vec![Check::not(Level::Note, "GPU", format!("{}: {}", found.name, link.in_words()), remedy)]
+    }
+
+    /// The rate of bf16 products.
+    pub fn bf16_operations_per_s(&self) -> Option<f64> {
+        let products = &self.found.as_ref()?.products;
+        products.iter().find(|product| product.precision == "bf16").map(|product| product.operations_per_s.median)
+    }
+}
+
+/// Measures GPU `index`.
+///
+/// # Errors
+/// A stop. What the GPU refuses is in the report.
+pub fn measure(index: usize, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<GpuReport, Failure> {
+    let gpu = match Gpu::open(index, &Search::from_env(), None) {
+        Ok(gpu) => gpu,
+        Err(why) => return Ok(GpuReport::absent(why.to_string())),
+    };
+    match found(&gpu, ground, effort, watch) {
+        Ok(found) => Ok(GpuReport { absent: None, found: Some(found) }),
+        Err(Ended::Stopped(failure)) => Err(failure),
+        Err(Ended::Gpu(why)) => Ok(GpuReport::absent(format!("{}: {why}", gpu.name()))),
+    }
+}
+
+/// Why it ended early.
+enum Ended {
+    Stopped(Failure),
+    Gpu(String),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended::Gpu(error.to_string())
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Ended {
+        Ended::Stopped(failure)
+    }
+}
+
+fn found(gpu: &Gpu, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<Found, Ended> {
+    let link = address(gpu).ok().and_then(|address| Link::of(&Path::new("/sys/bus/pci/devices").join(address)));
+    let versions = gpu.versions()?.map(|(name, version)| format!("{name} {version}")).to_vec();
+    let copies = copies(gpu, effort, watch)?;
+    let queue = Queue::new(gpu)?;
+    let mut products = Vec::new();
+    for precision in ["bf16", "tf32", "fp32"] {
+        watch.part(format!("GPU: products in {precision}"));
+        watch.go_on()?;
+        products.push(product(&queue, precision)?);
+    }
+    let through = |reads| {
+        watch.part("GPU: from and to the drive");
+        let rates = repeated(|| pipeline(gpu, ground, reads, effort, watch))?;
+        Ok::<Summary, Ended>(rates)
+    };
+    Ok(Found {
+        name: gpu.name().to_owned(),
+        memory_bytes: gpu.memory()?.1 as u64,
+        versions,
+        link,
+        copies,
+        products,
+        drive_to_gpu_bytes_per_s: Some(through(100)?),
+        gpu_to_drive_bytes_per_s: Some(through(0)?),
+        direct_storage: direct_storage(),
+    })
+}
+
+/// Takes every transfer's bytes on to the GPU's memory, or from there.
+struct Lifted {
+    lift: Lift,
+    failed: Option<Error>,
+}
+
+impl Visit for Lifted {
+    fn before_write(&mut self, bytes: &mut [u8]) {
+        let lifted = self.lift.down(bytes);
+        self.failed = self.failed.take().or(lifted.err());
+    }
+
+    fn after_read(&mut self, bytes: &[u8]) {
+        let lifted = self.lift.up(bytes);
+        self.failed = self.failed.take().or(lifted.err());
+    }
+}
+
+/// Bytes a second between drive and GPU, through memory that both are registered with, checksums included.
+fn pipeline(gpu: &Gpu, ground: &Ground, reads: u32, effort: &Effort, watch: &Watch) -> Result<f64, Ended> {
+    let engine = |error: mt_engine::Error| Ended::Gpu(error.to_string());
+    let memory_bytes = u64::from(USUAL_BLOCK * USUAL_DEPTH);
+    let setup = Setup { depth_max: USUAL_DEPTH, memory_bytes, ..Setup::default() };
+    let mut load = ground.load(&setup).map_err(engine)?;
+    let (address, len) = load.memory();
+    let _registered = Registered::new(gpu, address, len)?;
+    let mut lifted = Lifted { lift: Lift::new(gpu, USUAL_BLOCK as usize)?, failed: None };
+    let cell = Cell { has_checksums: true, ..usual(reads) };
+    let is_over = |_, elapsed| elapsed >= effort.pattern || watch.is_stopped();
+    let moved = load.run_visited(&cell, is_over, |_| (), &mut lifted).map_err(engine)?;
+    watch.wrote(moved.write_bytes);
+    watch.go_on()?;
+    lifted.failed.map_or(Ok(moved.rate()), |error| Err(error.into()))
+}
+
+fn copies(gpu: &Gpu, effort: &Effort, watch: &Watch) -> Result<Vec<Copied>, Ended> {
+    let memory = |error: mt_engine::Error| Ended::Gpu(error.to_string());
+    let (mut arena, mut plain) = (Memory::new(HOST_BYTES).map_err(memory)?, vec![1_u8; HOST_BYTES as usize]);
+    // Touched, so that registering finds its pages.
+    arena.bytes().fill(1);
+    let mut device = Buffer::<u8>::new(gpu, HOST_BYTES as usize)?;
+    let mut pinned = Pinned::new(gpu, HOST_BYTES as usize)?;
+    let bytes = arena.bytes();
+    let _registered = Registered::new(gpu, bytes.as_ptr().expose_provenance(), bytes.len())?;
+    let total = if effort.shapes.len() > 1 { 2 * COPY_BYTES } else { COPY_BYTES };
+    let mut out = Vec::new();
+    for way in [Way::Up, Way::Down, Way::Both] {
+        let of = |piece, streams, total| Copies { way, piece, streams, total };
+        let mut cases = vec![
+            ("pinned", of(PIECE, 1, total)),
+            ("registered", of(PIECE, 1, total)),
+            ("registered", of(PIECE, 4, total)),
+            ("pageable", of(PIECE, 1, STAGED_BYTES)),
+        ];
+        let others = PIECES.iter().filter(|piece| **piece != PIECE);
+        cases.extend(others.map(|&piece| ("registered", of(piece, 1, total.min(piece * 4_096)))));
+        for (kind, copies) in cases {
+            watch.part(format!("GPU: copies {}", name(way)));
+            watch.go_on()?;
+            let host = match kind {
+                "pinned" => pinned.bytes(),
+                "registered" => arena.bytes(),
+                _ => &mut plain[..],
+            };
+            let ways = if way == Way::Both { 2.0 } else { 1.0 };
+            let bytes = copies.total.next_multiple_of(copies.piece) as f64 * ways;
+            let mut once = || copy(gpu, host, &mut device, copies).map(|time| bytes / time.as_secs_f64());
+            // The first finds streams and pages cold.
+            once()?;
+            out.push(Copied {
+                way: name(way).to_owned(),
+                memory: kind.to_owned(),
+                piece_bytes: copies.piece,
+                streams: copies.streams,
+                bytes_per_s: repeated(once)?,
+            });
+        }
+    }
+    Ok(out)
+}
+
+fn name(way: Way) -> &'static str {
+    match way {
+        Way::Up => "up",
+        Way::Down => "down",
+        Way::Both => "both",
+    }
+}
+
+fn product(queue: &Queue, precision: &str) -> Result<Product, Error> {
+    let operations_per_s = match precision {
+        "bf16" => products::<u16>(queue, linear::Precision::Fp32, |n| 0x3c00 | (n % 509) as u16)?,
+        "tf32" => products::<f32>(queue, linear::Precision::Tf32, |n| (n % 509) as f32 * 1e-3 - 0.25)?,
+        _ => products::<f32>(queue, linear::Precision::Fp32, |n| (n % 509) as f32 * 1e-3 - 0.25)?,
+    };
+    Ok(Product { precision: precision.to_owned(), side: SIDE, operations_per_s })
+}
+
+/// Multiplications and additions a second.
+fn products<X: Real>(
+    queue: &Queue,
+    precision: linear::Precision,
+    value: impl Fn(usize) -> X,
+) -> Result<Summary, Error> {
+    let n = SIDE * SIDE;
+    let from: Vec<X> = (0..n).map(value).collect();
+    let (x, w) = (Buffer::from_slice(queue, &from)?, Buffer::from_slice(queue, &from)?);
+    let mut y = Buffer::<X>::new(queue.gpu(), n)?;
+    let size = linear::Size { tokens: SIDE, inputs: SIDE, outputs: SIDE };
+    let mut times = |count: usize| {
+        let start = std::time::Instant::now();
+        for _ in 0..count {
+            linear::forward(queue, precision, x.view(), w.view(), None, y.view_mut(), size)?;
+        }
+        queue.synchronize()?;
+        Ok::<f64, Error>(2.0 * (SIDE as f64).powi(3) * count as f64 / start.elapsed().as_secs_f64())
+    };
+    times(2)?;
+    // As many as take a tenth of a second at the fastest, and not much longer at the slowest.
+    let rate = times(2)?;
+    let count = (OPERATIONS.min(rate * 0.1) / (2.0 * (SIDE as f64).powi(3))).ceil() as usize;
+    repeated(|| times(count.max(2)))
+}
+
+/// Whether GPUDirect Storage would work, by what it needs.
+fn direct_storage() -> String {
+    let has_module = Path::new("/proc/driver/nvidia-fs").exists() || Path::new("/sys/module/nvidia_fs").exists();
+    let has_drive = !crate::machine::place::children(Path::new("/sys/class/nvme")).is_empty();
+    match (has_module, has_drive) {
+        (true, true) => {
+            "possible: nvidia-fs is loaded and there is an NVMe drive; MegaTrain does not use it".to_owned()
+        }
+        (false, _) => "not possible: the kernel's module nvidia-fs is not loaded".to_owned(),
+        (true, false) => "not possible: no NVMe drive is seen".to_owned(),
+    }
+}

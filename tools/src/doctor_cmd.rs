@@ -1,0 +1,89 @@
+//! `mt doctor`: looks at machine, paths and libraries and says what is in the way, with the command that mends it.
+//! Measures nothing and leaves nothing behind.
+
+use crate::args::Doctor;
+use crate::failure::Failure;
+use crate::machine::checks::{self, Check, Level};
+use crate::machine::host::Host;
+use crate::machine::place::Place;
+use crate::say;
+use crate::table::line;
+use mt_engine::bench::{Ground, UNIT_BYTES};
+use mt_kernels::cuda::{Error, Gpu, LIBRARIES, Search};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Exit code where something is in the way.
+const IN_THE_WAY: u8 = 1;
+
+/// Looks and prints; 1 if something is in the way.
+pub fn run(args: &Doctor) -> Result<u8, Failure> {
+    let here = [PathBuf::from(".")];
+    let paths = if args.paths.is_empty() { &here[..] } else { &args.paths };
+    let mut all = checks::host(&Host::this());
+    paths.iter().for_each(|path| all.extend(place(path)));
+    all.extend(gpu());
+    let worst = all.iter().map(|check| check.level).max().unwrap_or(Level::Good);
+    if args.json {
+        say::out(json!({"event": "doctor", "worst": worst, "checks": all}));
+    } else {
+        all.iter().flat_map(lines).for_each(say::out);
+    }
+    Ok(if worst == Level::Bad { IN_THE_WAY } else { 0 })
+}
+
+fn lines(check: &Check) -> Vec<String> {
+    let level = match check.level {
+        Level::Good => "ok",
+        Level::Note => "note",
+        Level::Bad => "BAD",
+    };
+    let mut out = vec![line(level, &format!("{}: {}", check.what, check.found))];
+    out.extend(check.remedy.as_ref().map(|remedy| line("", &format!("-> {remedy}"))));
+    out
+}
+
+/// A path, by a small file without a name.
+fn place(path: &Path) -> Vec<Check> {
+    let what = path.display().to_string();
+    let bad =
+        |why: String| vec![Check::not(Level::Bad, &what, why, "name a folder that exists and that you may write to")];
+    let free = match mt_engine::free_bytes(path) {
+        Ok(free) => free,
+        Err(error) => return bad(error.to_string()),
+    };
+    let found = match Place::of(path, free) {
+        Ok(found) => found,
+        Err(error) => return bad(error.to_string()),
+    };
+    match Ground::reserve(&[path.to_path_buf()], UNIT_BYTES.into()) {
+        Ok(ground) => checks::place(&found, ground.facts()[0].is_direct),
+        Err(error) => bad(error.to_string()),
+    }
+}
+
+/// Driver and libraries. Without a GPU nothing of them is needed.
+fn gpu() -> Vec<Check> {
+    let search = Search::from_env();
+    let opened = Gpu::open(0, &search, None);
+    let is_there = !matches!(opened, Err(Error::NoDriver { .. } | Error::NoDevice { .. }));
+    let mut out = vec![match &opened {
+        Ok(gpu) => Check::good("GPU", gpu.name()),
+        Err(error) if is_there => Check::not(Level::Bad, "GPU", error.to_string(), "see the message"),
+        Err(error) => {
+            let remedy = "with a GPU: install NVIDIA's driver; without: nothing, computing runs on the cores";
+            Check::not(Level::Note, "GPU", error.to_string(), remedy)
+        }
+    }];
+    for library in LIBRARIES {
+        out.push(match search.locate(library) {
+            Ok(file) => Check::good(library.0, file.display().to_string()),
+            Err(error) => {
+                let level = if is_there { Level::Bad } else { Level::Note };
+                let remedy = "pip install nvidia-cuda-nvrtc nvidia-cublas, or set MT_CUDA_PATH to a folder that has it";
+                Check::not(level, library.0, error.to_string(), remedy)
+            }
+        });
+    }
+    out
+}
