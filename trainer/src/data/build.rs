@@ -122,7 +122,7 @@ impl Encoder<'_> {
     fn push_random(&mut self, seed: u64, ids: u64) -> Result<()> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         // The upper half of a product with a random fraction.
-        let mut next = || (u128::from(random.next_u64()) * u128::from(self.vocab) >> 64) as u32;
+        let mut next = || ((u128::from(random.next_u64()) * u128::from(self.vocab)) >> 64) as u32;
         let mut left = ids;
         while left > 0 {
             let block: Vec<u32> = (0..left.min(RANDOM_BLOCK)).map(|_| next()).collect();

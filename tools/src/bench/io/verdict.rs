@@ -11,7 +11,6 @@ use crate::machine::checks::{self, Check, Level};
 use crate::machine::host::Host;
 use crate::resolve::{Purpose, resolve};
 use clap::CommandFactory;
-use mt_trainer::model::shapes::find;
 use mt_trainer::profile::MachineProfile;
 use mt_trainer::run::{CommandLine, Question, Report as Planned, plan};
 use mt_trainer::schedule::Phase;
@@ -158,10 +157,9 @@ fn planned(name: &str, stores: &[PathBuf], profile: &MachineProfile, threads: u6
     let command = CommandLine::new(words.iter().map(|word| (*word).to_owned()).collect());
     let matches = Cli::command().try_get_matches_from(&words).map_err(|error| Failure::input(error.to_string()))?;
     let flags = matches.subcommand_matches("plan").expect("the subcommand that was named");
-    let resolved = resolve(&Layers::merge(flags, None, true)?, Purpose::Plan)?;
+    let resolved = resolve(&Layers::merge(flags, None)?, Purpose::Plan)?;
     Ok(plan(&Question {
         settings: &resolved.settings,
-        shape: find(name),
         profile,
         resident_bytes: Some(RESIDENT_BYTES),
         stores: resolved.settings.store.clone(),
@@ -184,7 +182,7 @@ fn found(
         let phases = step.phases.iter().filter(|time| is_update(time.phase) == update);
         phases.map(|time| time.compute_seconds).sum()
     };
-    let rates = profile.rates(stores, threads as u32).engine;
+    let rates = profile.rates(stores, threads as u32, None).engine;
     let (read, written) = (step.disk_read_bytes as f64, step.disk_write_bytes as f64);
     let alone = (read / rates.disk_read_bytes_per_s).max(written / rates.disk_write_bytes_per_s);
     let disk_seconds = alone.max((read + written) / rates.disk_mixed_bytes_per_s);

@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 /// The saved profile's rates, or those of a quick look at the drive.
 fn profile(dir: &Path) -> Result<Profile, Failure> {
     if let Some(saved) = profiles::saved(&Machine::this()) {
-        return Ok(saved.rates(&[dir.to_path_buf()], 1).engine);
+        return Ok(saved.rates(&[dir.to_path_buf()], 1, None).engine);
     }
     let rates = probe::disk(dir, PROBE_BYTES).map_err(mt_trainer::Error::from)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
