@@ -29,6 +29,7 @@ mod tests {
     use mt_trainer::profile::MachineProfile;
     use mt_trainer::settings::Recompute;
     use mt_trainer::step::{Options, Prepared, Shapes, prepare};
+    use mt_trainer::target::Target;
 
     /// Bytes of a run beyond which neighbours are not joined: the file stays small.
     const JOINED_MAX: u64 = 128 << 20;
@@ -39,6 +40,9 @@ mod tests {
         let manifest = Manifest::new(&config);
         let shapes = Shapes { rows_per_micro: 2, micro_rows: vec![2, 2], seq: 512 };
         let options = Options {
+            target: Target::Cpu,
+            vram_bytes: 0,
+            is_rough: false,
             recompute: Recompute::All,
             fused_backward: false,
             durable: true,
@@ -46,7 +50,7 @@ mod tests {
             page_elements: None,
             sweeps_per_commit: 1,
             threads: 32,
-            rates: MachineProfile::assumed(32).rates(&[], 32),
+            rates: MachineProfile::assumed(32).rates(&[], 32, None),
             prefetch_intervals_max: None,
             budget_bytes: None,
             disk_bytes: u64::MAX,
