@@ -1,6 +1,6 @@
 //! A tiered store of pages: more bytes than RAM holds, on NVMe, in a pinned arena and in VRAM, moved by a plan that is
-//! made before anything runs, and durable by commits. What no plan foresaw any thread may [`fetch`](Engine::fetch) beside
-//! it.
+//! made before anything runs, and durable by commits. What no plan foresaw any thread may [`fetch`](Engine::fetch)
+//! beside it.
 //!
 //! What it is: regions of fixed-size pages; schedules (the known future), a pure planner, sweeps that execute plans;
 //! commits that survive kill -9, power loss and full disks; checksums on every page; one hard budget of RAM, and
