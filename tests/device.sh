@@ -28,7 +28,8 @@ part() {
     shift
     file=$log/$(echo "$name" | tr ' /' '--').txt
     if "$@" >"$file" 2>&1; then verdict=ok; else verdict=FAILED failed=1; fi
-    printf '%-34s %-7s %4d s  %s\n' "$name" $verdict $(($(date +%s) - begin)) "$(tail -n 1 "$file" | cut -c1-90)" >>"$log/table"
+    seconds=$(($(date +%s) - begin))
+    printf '%-34s %-7s %4d s  %s\n' "$name" $verdict $seconds "$(tail -n 1 "$file" | cut -c1-90)" >>"$log/table"
 }
 
 # Steps of a 7 B model with random weights, all of its state in RAM.

@@ -9,8 +9,8 @@ constexpr int LANES = 16;
 // Elements that a lane holds at a time.
 constexpr int HELD = 32;
 
-// Piece k is elements first[k]..first[k + 1] of the chunk (the last one's end is the chunk's), which begin at place[k] of
-// the buffer.
+// Piece k is elements first[k]..first[k + 1] of the chunk (the last one's end is the chunk's), which begin at place[k]
+// of the buffer.
 struct Pieces {
     u64 count;
     u64 first[MOST];
@@ -64,9 +64,9 @@ KERNEL(256) pieces_join_f32(const u16* hi, const i16* lo, u64 n, const __grid_co
     }
 }
 
-// to[0..n] = the elements of the buffer `from`, to[n..total] = 0; leaves[i], if there is such, = sum of squares of leaf i.
-// Sixteen threads a leaf, each one of its lanes; the lanes are folded in halves. The square of an f32 is exact in f64,
-// so the fused multiply-add rounds as the separate addition does.
+// to[0..n] = the elements of the buffer `from`, to[n..total] = 0; leaves[i], if there is such, = sum of squares of leaf
+// i. Sixteen threads a leaf, each one of its lanes; the lanes are folded in halves. The square of an f32 is exact in
+// f64, so the fused multiply-add rounds as the separate addition does.
 KERNEL(256) pieces_keep(const float* from, u64 n, const __grid_constant__ Pieces pieces, float* to, u64 total,
                         double* leaves) {
     u64 leaf = global_thread() / LANES;

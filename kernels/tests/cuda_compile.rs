@@ -56,8 +56,8 @@ fn usages(log: &str) -> BTreeMap<String, Usage> {
     all
 }
 
-/// Bytes that a kernel may spill: two registers. The attention kernels take every register that there is, and versions of
-/// the compiler differ by so much (13.0: none; 13.5: 4 to 8 bytes on some architectures), which no timing shows.
+/// Bytes that a kernel may spill: two registers. The attention kernels take every register that there is, and versions
+/// of the compiler differ by so much (13.0: none; 13.5: 4 to 8 bytes on some architectures), which no timing shows.
 const SPILL_MAX: u32 = 8;
 
 /// What of a kernel does not fit.

@@ -1,5 +1,5 @@
-//! What lives in VRAM goes in and out of a store like anything else, seen without a GPU: the engine's device is RAM here.
-//! Weights are imported into a placement that a plan for a GPU chose, and exported from it.
+//! What lives in VRAM goes in and out of a store like anything else, seen without a GPU: the engine's device is RAM
+//! here. Weights are imported into a placement that a plan for a GPU chose, and exported from it.
 
 use mt_engine::{Config, DeviceBackend, DeviceConfig, DeviceId, Engine};
 use mt_kernels::Cpu;

@@ -312,8 +312,6 @@ mod tests {
             ("--trace-steps 0", "--trace-steps"),
             ("--trace-steps 5-3", "3-5"),
             ("--device gpu", "cuda:N"),
-            ("--device cuda:1", "cannot execute them yet"),
-            ("--vram 22GiB", "cannot execute them yet"),
             ("--vram much", "--vram"),
             ("--precision fp16", "bf16, tf32 or fp32"),
             ("--device cpu --vram 22GiB", "--device cuda"),

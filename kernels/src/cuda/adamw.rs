@@ -19,8 +19,8 @@ type Factors = [f32; 9];
 args!(Factors);
 
 /// One segment of equal-length views; `decay` chooses decay_factor or 1. `first_bad` (one element) becomes the least
-/// index, counted from `first`, whose new weight, m or v is not finite or not representable, if that is less than what stands there: set it to
-/// `u64::MAX` before. The segment must then not be committed.
+/// index, counted from `first`, whose new weight, m or v is not finite or not representable, if that is less than what
+/// stands there: set it to `u64::MAX` before. The segment must then not be committed.
 ///
 /// # Errors
 /// A call fails.

@@ -1,8 +1,8 @@
 //! Matrix products through cuBLASLt, a thin wrapper with what training needs and the library's own defaults lack: f32
 //! results of bf16 operands, adding to the result, and true f32.
 //!
-//! Everything here is column-major, as the library is: D [m,n] = op(A) op(B) (+ C), where C may be D. Row-major callers give their
-//! operands in reverse: see [`super::linear`].
+//! Everything here is column-major, as the library is: D [m,n] = op(A) op(B) (+ C), where C may be D. Row-major callers
+//! give their operands in reverse: see [`super::linear`].
 //!
 //! Invariant: a shape has one algorithm. It is asked of the library once, and kept; it does not depend on where
 //! operands lie except through their alignment (16 bytes, or less where a tensor begins so), nor on what else the

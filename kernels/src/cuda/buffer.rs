@@ -91,7 +91,8 @@ impl<'a, T: Element> View<'a, T> {
         // SAFETY: the target has as many elements, any bits of which are a value, and is borrowed until the copy has
         // ended, for which `synchronize` waits.
         let copied = unsafe { result::memcpy_dtoh_async(to, self.address, queue.stream().cu_stream()) };
-        // The copy may run although a later call fails: the target is the caller's again only after the queue has ended.
+        // The copy may run although a later call fails: the target is the caller's again only after the queue has
+        // ended.
         let ended = queue.synchronize();
         driver("copying from the device", copied).and(ended)
     }

@@ -70,8 +70,8 @@ pub fn forward<X: Real, Y: Real>(
     product(queue, precision, x, w, bias, (false, c), y, size)
 }
 
-/// y [T,O] = onto [T,O] + x [T,I] * w [O,I]^T (+ bias [O]), rounded once; with a bias the library may round before it adds
-/// that, too.
+/// y [T,O] = onto [T,O] + x [T,I] * w [O,I]^T (+ bias [O]), rounded once; with a bias the library may round before it
+/// adds that, too.
 ///
 /// # Errors
 /// See [`forward`].

@@ -3,8 +3,8 @@
 //! ends with "N passed, N failed". Skipped, loudly, where there is no device.
 //!
 //! A program of its own (no test harness), so that it can be built here and run on a machine with a GPU and without
-//! Rust: `gpu [PART ...]` runs the parts whose names are given, or all. Golden cases are in `tests/golden` of the working
-//! directory, or where `MT_GOLDEN` says.
+//! Rust: `gpu [PART ...]` runs the parts whose names are given, or all. Golden cases are in `tests/golden` of the
+//! working directory, or where `MT_GOLDEN` says.
 
 mod bits;
 mod golden;

@@ -123,9 +123,9 @@ impl Computation {
         self.workspace.sizes().precision()
     }
 
-    /// Begins a sweep over these micro-batches, which have `targets` targets, with the update that its `Update` operations
-    /// apply. The shapes are those that the description had; an inference has the first micro-batch alone, an update by
-    /// itself has none.
+    /// Begins a sweep over these micro-batches, which have `targets` targets, with the update that its `Update`
+    /// operations apply. The shapes are those that the description had; an inference has the first micro-batch alone,
+    /// an update by itself has none.
     ///
     /// # Errors
     /// A copy fails.

@@ -1,6 +1,6 @@
-//! What a layer's forward on a GPU leaves for its backward: the parts of [`crate::block::Saved`] in the same order, with
-//! q, k and v side by side in a token's row, and gate and up side by side, as one product gives them. Levels mean the
-//! same. `R` is the type of activations.
+//! What a layer's forward on a GPU leaves for its backward: the parts of [`crate::block::Saved`] in the same order,
+//! with q, k and v side by side in a token's row, and gate and up side by side, as one product gives them. Levels mean
+//! the same. `R` is the type of activations.
 //!
 //! Bytes are functions of the model's sizes, the tokens of a micro-batch and the precision: a planner needs no GPU.
 

@@ -323,9 +323,9 @@ mod tests {
         Sizes::new(&description, precision).bytes()
     }
 
-    /// 8 B parameters, 8 rows: 218 M elements a layer with f32 gradients beside bf16 weights (1.31 GB), what the forward
-    /// saves (8,192 tokens of 41,216 numbers, 0.68 GB), scratch (normed twice, three times the MLP's width, 0.84 GB);
-    /// little else lasts.
+    /// 8 B parameters, 8 rows: 218 M elements a layer with f32 gradients beside bf16 weights (1.31 GB), what the
+    /// forward saves (8,192 tokens of 41,216 numbers, 0.68 GB), scratch (normed twice, three times the MLP's width,
+    /// 0.84 GB); little else lasts.
     #[test]
     fn a_layer_is_what_takes_memory() {
         let found = bytes("8b", &[8], Precision::Bf16, Level::Input, false);

@@ -172,8 +172,8 @@ fn the_schedule_is_the_program() {
                 _ => None,
             });
             assert!(planned.eq(accesses(&program)));
-            // Every access is given back by the work of its own instruction, and nothing else is waited for but an update
-            // on the processor.
+            // Every access is given back by the work of its own instruction, and nothing else is waited for but an
+            // update on the processor.
             for (node, after) in schedule.after.iter().enumerate() {
                 let is_work = matches!(schedule.nodes[node], Node::Work { .. });
                 assert!(after.iter().all(|&a| (a as usize) < node && (!is_work || node - (a as usize) <= 5)));

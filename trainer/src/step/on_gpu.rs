@@ -115,8 +115,8 @@ impl OnGpu {
 fn memory<'a>(lease: &'a DeviceLease<'_>, mode: Mode) -> Memory<'a> {
     let (address, bytes) = (lease.address(), lease.bytes() as usize);
     match mode.writes() {
-        // SAFETY: the engine published this lease: its bytes are in VRAM, 4,096-aligned, and nobody else uses them until
-        // it is given back, which `OnGpu::execute` does behind everything that it puts on the queue.
+        // SAFETY: the engine published this lease: its bytes are in VRAM, 4,096-aligned, and nobody else uses them
+        // until it is given back, which `OnGpu::execute` does behind everything that it puts on the queue.
         true => Memory::Write(unsafe { ViewMut::from_raw(address, bytes) }),
         // SAFETY: as above; the engine lets nobody change bytes of a reading lease.
         false => Memory::Read(unsafe { View::from_raw(address, bytes) }),

@@ -31,8 +31,8 @@ const GAIN: f64 = 0.95;
 const CHUNKS: u64 = 4_096;
 /// Elements of the largest chunk of any model: 192 MiB of state, which a machine for such models has to spare.
 const CHUNK_ELEMENTS_MAX: usize = 1 << 24;
-/// Elements of a GPU's chunks, unless [`CHUNKS`] makes them larger: their planes are transfers of 8 and 16 MiB, at which
-/// PCIe reaches its rate.
+/// Elements of a GPU's chunks, unless [`CHUNKS`] makes them larger: their planes are transfers of 8 and 16 MiB, at
+/// which PCIe reaches its rate.
 const GPU_CHUNK_ELEMENTS: usize = 1 << 22;
 /// Elements that updates on the processor are ahead of a GPU where state streams: 1 GiB of the arena's window.
 const AHEAD_ELEMENTS: usize = 1 << 26;
@@ -440,8 +440,8 @@ fn planned(
     Ok(Planned { steady, update, prediction, arena_bytes })
 }
 
-/// A placement that leaves a GPU's window these bytes beside what it needs, if there is one: the planner fills VRAM with
-/// what saves bytes, and knows nothing of what a window saves in time.
+/// A placement that leaves a GPU's window these bytes beside what it needs, if there is one: the planner fills VRAM
+/// with what saves bytes, and knows nothing of what a window saves in time.
 fn with_window(
     schedule: &Arc<Schedule>,
     shape: &Shape<'_>,
