@@ -171,7 +171,8 @@ fn step(it: &Report) -> Vec<String> {
     }
     if let Some(gpu) = &it.gpu {
         let moved = format!(
-            "predicted: a step uploads {} and downloads {}: {:.2} and {:.2} bytes a parameter; the GPU computes {} of {}",
+            "predicted: a step uploads {} and downloads {}: {:.2} and {:.2} bytes a parameter; \
+             the GPU computes {} of {}",
             human(gpu.upload_bytes),
             human(gpu.download_bytes),
             gpu.up_per_parameter,
