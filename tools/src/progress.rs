@@ -198,6 +198,8 @@ fn plan_json(planned: &Planned) -> Value {
         "micro_batch": planned.micro_batch,
         "seq_len": planned.seq_len,
         "recompute": planned.recompute,
+        "device": planned.target.gpu().map_or("cpu".to_owned(), |gpu| format!("cuda:{}", gpu.device.0)),
+        "precision": planned.target.gpu().map_or("fp32", |gpu| gpu.precision.name()),
         "threads": planned.threads,
         "checkpoint_every": planned.checkpoint_every,
         "ram_bytes": ram.budget,

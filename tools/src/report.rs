@@ -4,6 +4,7 @@
 use crate::table::{self, count, line, parameters, rate, seconds};
 use mt_trainer::run::size::human;
 use mt_trainer::run::{Ending, Planned, StepRecord, Summary, quoted};
+use mt_trainer::target::{Gpu, Target};
 
 /// The lines before the first step.
 pub fn plan(planned: &Planned) -> Vec<String> {
@@ -23,11 +24,11 @@ pub fn plan(planned: &Planned) -> Vec<String> {
         first => format!("steps {} to {}", first + 1, planned.total_steps),
     };
     let shape = format!(
-        "{} sequences each, {} at a time; {} on {} threads, fp32",
+        "{} sequences each, {} at a time; {}, {}",
         planned.batch,
         planned.micro_batch,
         if planned.recompute { "recompute" } else { "no recompute" },
-        planned.threads
+        computes(planned)
     );
     let state = format!(
         "{} of weights and moments, {} of gradients",
@@ -140,4 +141,14 @@ fn moved(summary: &Summary) -> [String; 3] {
         format!("{}; the computation waited {}", through(summary.disk_read_bytes), seconds(summary.wait_seconds));
     let written = format!("{}; commits {} of it", through(summary.disk_write_bytes), human(summary.commit_bytes));
     [line("RAM", &ram), line("disk read", &waits), line("disk written", &written)]
+}
+
+/// What computes, and in which numbers.
+fn computes(planned: &Planned) -> String {
+    match planned.target {
+        Target::Cpu => format!("fp32 on {} threads", planned.threads),
+        Target::Gpu(Gpu { device, precision }) => {
+            format!("{} on cuda:{} beside {} threads", precision.name(), device.0, planned.threads)
+        }
+    }
 }

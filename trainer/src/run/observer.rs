@@ -5,6 +5,7 @@ use super::budget::Ram;
 use super::metrics::StepRecord;
 use crate::profile::Measured;
 use crate::step::Prepared;
+use crate::target::Target;
 use mt_engine::plan::Prediction;
 use std::path::PathBuf;
 
@@ -78,6 +79,8 @@ pub struct Planned {
     pub checkpoint_every: Option<u64>,
     /// Whether some layer is computed again in backward.
     pub recompute: bool,
+    /// What computes layers and head.
+    pub target: Target,
     /// CPU threads.
     pub threads: u64,
     /// RAM budget and its parts.

@@ -447,6 +447,7 @@ impl Start<'_> {
             total_steps: inputs.total_steps,
             checkpoint_every: fitted.checkpoint_every,
             recompute: fitted.prepared.kept().recomputes(),
+            target: settings.target(),
             threads: settings.threads,
             ram,
             prediction: fitted.prepared.prediction.clone(),
