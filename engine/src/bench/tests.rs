@@ -1,4 +1,8 @@
 use super::*;
+use crate::config::Backend;
+use crate::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
 
 const BLOCK: u32 = 64 << 10;
 
