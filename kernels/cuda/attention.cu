@@ -139,22 +139,32 @@ attention_delta_f32(Shape s, u64 tokens, const float* out, const float* dout, fl
     if (threadIdx.x % 32 == 0) to[i] = sum;
 }
 
-// Probabilities and the gradients of the scaled products of a tile, from tiles of operands in shared memory.
-__device__ __forceinline__ void scores_backward(Shape s, const float* queries, const float* keys, const float* values,
-                                                const float* douts, const u32* first, const float* lse,
-                                                const float* delta, u32 head, u32 begin, u32 at, float* p, float* ds) {
+// What the backward kernels have in shared memory: tiles of operands, the probabilities and their gradients.
+struct Tiles {
+    float *queries, *keys, *values, *douts, *p, *ds;
+};
+
+__device__ __forceinline__ Tiles tiles_of(float* shared) {
+    float* scores = shared + 4 * TILE * PITCH;
+    return {shared, shared + TILE * PITCH, shared + 2 * TILE * PITCH, shared + 3 * TILE * PITCH,
+            scores, scores + TILE * (TILE + 1)};
+}
+
+// Probabilities and the gradients of the scaled products of a tile, from its operands.
+__device__ __forceinline__ void scores_backward(Shape s, Tiles tiles, const u32* first, const float* lse,
+                                                const float* delta, u32 head, u32 begin, u32 at) {
     for (u32 i = threadIdx.x; i < TILE * TILE; i += THREADS) {
         u32 row = i / TILE, column = i % TILE, query = begin + row, key = at + column;
         bool seen = query < s.seq && key <= query && key >= first[query];
         float probability = 0.0f, gradient = 0.0f;
         if (seen) {
-            float x = capped(dot(queries + row * PITCH, keys + column * PITCH) * s.scale, s.cap);
+            float x = capped(dot(tiles.queries + row * PITCH, tiles.keys + column * PITCH) * s.scale, s.cap);
             probability = expf(x - lse[query * s.heads + head]);
-            float dp = dot(douts + row * PITCH, values + column * PITCH);
+            float dp = dot(tiles.douts + row * PITCH, tiles.values + column * PITCH);
             gradient = probability * (dp - delta[query * s.heads + head]) * slope(x, s.cap);
         }
-        p[row * (TILE + 1) + column] = probability;
-        ds[row * (TILE + 1) + column] = gradient;
+        tiles.p[row * (TILE + 1) + column] = probability;
+        tiles.ds[row * (TILE + 1) + column] = gradient;
     }
 }
 
@@ -163,12 +173,7 @@ KERNEL(THREADS, 2)
 attention_backward_q_f32(Shape s, const float* q, const float* k, const float* v, const u32* first,
                          const float* dout, const float* lse, const float* delta, float* dq) {
     extern __shared__ float shared[];
-    float* queries = shared;
-    float* keys = queries + TILE * PITCH;
-    float* values = keys + TILE * PITCH;
-    float* douts = values + TILE * PITCH;
-    float* p = douts + TILE * PITCH;
-    float* ds = p + TILE * (TILE + 1);
+    Tiles tiles = tiles_of(shared);
     u32 begin = blockIdx.x * TILE, head = blockIdx.y;
     u64 token = (u64)blockIdx.z * s.seq;
     q += token * s.q_stride + head * s.dim;
@@ -177,18 +182,18 @@ attention_backward_q_f32(Shape s, const float* q, const float* k, const float* v
     first += token;
     lse += token * s.heads;
     delta += token * s.heads;
-    load_tile(queries, q, begin, s.seq, s.dim, s.q_stride);
-    load_tile(douts, dout + token * s.out_stride + head * s.dim, begin, s.seq, s.dim, s.out_stride);
+    load_tile(tiles.queries, q, begin, s.seq, s.dim, s.q_stride);
+    load_tile(tiles.douts, dout + token * s.out_stride + head * s.dim, begin, s.seq, s.dim, s.out_stride);
     float held[HELD] = {};
     u32 end = begin + TILE < s.seq ? begin + TILE : s.seq;
     for (u32 at = first[begin] / TILE * TILE; at < end; at += TILE) {
         __syncthreads();
-        load_tile(keys, k, at, s.seq, s.dim, s.kv_stride);
-        load_tile(values, v, at, s.seq, s.dim, s.kv_stride);
+        load_tile(tiles.keys, k, at, s.seq, s.dim, s.kv_stride);
+        load_tile(tiles.values, v, at, s.seq, s.dim, s.kv_stride);
         __syncthreads();
-        scores_backward(s, queries, keys, values, douts, first, lse, delta, head, begin, at, p, ds);
+        scores_backward(s, tiles, first, lse, delta, head, begin, at);
         __syncthreads();
-        accumulate(held, ds, TILE + 1, 1, keys);
+        accumulate(held, tiles.ds, TILE + 1, 1, tiles.keys);
     }
     store_tile(dq + token * s.q_stride + head * s.dim, held, s.scale, begin, s.seq, s.dim, s.q_stride);
 }
@@ -198,12 +203,7 @@ KERNEL(THREADS, 2)
 attention_backward_kv_f32(Shape s, const float* q, const float* k, const float* v, const u32* first,
                           const float* dout, const float* lse, const float* delta, float* dk, float* dv) {
     extern __shared__ float shared[];
-    float* queries = shared;
-    float* keys = queries + TILE * PITCH;
-    float* values = keys + TILE * PITCH;
-    float* douts = values + TILE * PITCH;
-    float* p = douts + TILE * PITCH;
-    float* ds = p + TILE * (TILE + 1);
+    Tiles tiles = tiles_of(shared);
     u32 at = blockIdx.x * TILE, kv_head = blockIdx.y;
     u64 token = (u64)blockIdx.z * s.seq;
     k += token * s.kv_stride + kv_head * s.dim;
@@ -211,8 +211,8 @@ attention_backward_kv_f32(Shape s, const float* q, const float* k, const float* 
     first += token;
     lse += token * s.heads;
     delta += token * s.heads;
-    load_tile(keys, k, at, s.seq, s.dim, s.kv_stride);
-    load_tile(values, v, at, s.seq, s.dim, s.kv_stride);
+    load_tile(tiles.keys, k, at, s.seq, s.dim, s.kv_stride);
+    load_tile(tiles.values, v, at, s.seq, s.dim, s.kv_stride);
     float held_k[HELD] = {}, held_v[HELD] = {};
     for (u32 head = kv_head * s.group; head < (kv_head + 1) * s.group; head++) {
         const float* from_q = q + token * s.q_stride + head * s.dim;
@@ -220,13 +220,13 @@ attention_backward_kv_f32(Shape s, const float* q, const float* k, const float* 
         // The first query of a tile sees the earliest keys: once it begins after this tile, so do all that follow.
         for (u32 begin = at; begin < s.seq && first[begin] < at + TILE; begin += TILE) {
             __syncthreads();
-            load_tile(queries, from_q, begin, s.seq, s.dim, s.q_stride);
-            load_tile(douts, from_dout, begin, s.seq, s.dim, s.out_stride);
+            load_tile(tiles.queries, from_q, begin, s.seq, s.dim, s.q_stride);
+            load_tile(tiles.douts, from_dout, begin, s.seq, s.dim, s.out_stride);
             __syncthreads();
-            scores_backward(s, queries, keys, values, douts, first, lse, delta, head, begin, at, p, ds);
+            scores_backward(s, tiles, first, lse, delta, head, begin, at);
             __syncthreads();
-            accumulate(held_v, p, 1, TILE + 1, douts);
-            accumulate(held_k, ds, 1, TILE + 1, queries);
+            accumulate(held_v, tiles.p, 1, TILE + 1, tiles.douts);
+            accumulate(held_k, tiles.ds, 1, TILE + 1, tiles.queries);
         }
     }
     store_tile(dk + token * s.kv_stride + kv_head * s.dim, held_k, s.scale, at, s.seq, s.dim, s.kv_stride);
