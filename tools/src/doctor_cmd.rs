@@ -9,7 +9,7 @@ use crate::machine::place::Place;
 use crate::say;
 use crate::table::line;
 use mt_engine::bench::{Ground, UNIT_BYTES};
-use mt_kernels::cuda::{Error, Gpu, LIBRARIES, Search};
+use mt_trainer::measure::libraries::{Found, Libraries};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -64,24 +64,22 @@ fn place(path: &Path) -> Vec<Check> {
 
 /// Driver and libraries. Without a GPU nothing of them is needed.
 fn gpu() -> Vec<Check> {
-    let search = Search::from_env();
-    let opened = Gpu::open(0, &search, None);
-    let is_there = !matches!(opened, Err(Error::NoDriver { .. } | Error::NoDevice { .. }));
-    let mut out = vec![match &opened {
-        Ok(gpu) => Check::good("GPU", gpu.name()),
-        Err(error) if is_there => Check::not(Level::Bad, "GPU", error.to_string(), "see the message"),
-        Err(error) => {
+    let Libraries { gpu, files } = Libraries::look();
+    let missing = if matches!(gpu, Found::Absent(_)) { Level::Note } else { Level::Bad };
+    let mut out = vec![match gpu {
+        Found::Good(name) => Check::good("GPU", name),
+        Found::Broken(why) => Check::not(Level::Bad, "GPU", why, "see the message"),
+        Found::Absent(why) => {
             let remedy = "with a GPU: install NVIDIA's driver; without: nothing, computing runs on the cores";
-            Check::not(Level::Note, "GPU", error.to_string(), remedy)
+            Check::not(Level::Note, "GPU", why, remedy)
         }
     }];
-    for library in LIBRARIES {
-        out.push(match search.locate(library) {
-            Ok(file) => Check::good(library.0, file.display().to_string()),
-            Err(error) => {
-                let level = if is_there { Level::Bad } else { Level::Note };
+    for (name, file) in files {
+        out.push(match file {
+            Ok(file) => Check::good(name, file.display().to_string()),
+            Err(why) => {
                 let remedy = "pip install nvidia-cuda-nvrtc nvidia-cublas, or set MT_CUDA_PATH to a folder that has it";
-                Check::not(level, library.0, error.to_string(), remedy)
+                Check::not(missing, name, why, remedy)
             }
         });
     }

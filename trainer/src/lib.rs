@@ -11,6 +11,7 @@ pub mod gpu;
 pub mod head;
 pub mod layout;
 pub mod lr;
+pub mod measure;
 pub mod memory;
 pub mod model;
 pub mod profile;

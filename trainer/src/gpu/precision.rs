@@ -35,7 +35,7 @@ impl Precision {
     }
 
     /// How products of f32 operands are computed.
-    pub(super) fn products(self) -> linear::Precision {
+    pub(crate) fn products(self) -> linear::Precision {
         match self {
             Precision::Tf32 => linear::Precision::Tf32,
             // Products of bf16 operands have one way.

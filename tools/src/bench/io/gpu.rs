@@ -8,9 +8,12 @@ use super::watch::Watch;
 use crate::failure::Failure;
 use crate::machine::checks::{Check, Level};
 use crate::machine::place::Link;
-use mt_engine::bench::{Cell, Ground, Memory, Setup, Visit};
-use mt_kernels::cuda::link::{Copies, Lift, Pinned, Registered, Way, address, copy};
-use mt_kernels::cuda::{Buffer, Error, Gpu, Queue, Real, Search, linear};
+use mt_engine::bench::{Cell, Ground, Setup};
+use mt_trainer::measure::gpu::Gpu;
+use mt_trainer::measure::lift::lift;
+use mt_trainer::measure::link::{self, Copies, Host, Way};
+use mt_trainer::measure::products::Products;
+use mt_trainer::target::Precision;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -26,8 +29,6 @@ const PIECES: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 const PIECE: usize = 4 << 20;
 /// Side of the products' matrices.
 const SIDE: usize = 8_192;
-/// Multiplications and additions of one measurement: a tenth of a second at the fastest.
-const OPERATIONS: f64 = 60e12;
 
 /// What was found of a GPU.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -113,7 +114,7 @@ impl GpuReport {
 /// # Errors
 /// A stop. What the GPU refuses is in the report.
 pub fn measure(index: usize, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<GpuReport, Failure> {
-    let gpu = match Gpu::open(index, &Search::from_env(), None) {
+    let gpu = match Gpu::open(index) {
         Ok(gpu) => gpu,
         Err(why) => return Ok(GpuReport::absent(why.to_string())),
     };
@@ -130,8 +131,8 @@ enum Ended {
     Gpu(String),
 }
 
-impl From<Error> for Ended {
-    fn from(error: Error) -> Ended {
+impl From<mt_trainer::Error> for Ended {
+    fn from(error: mt_trainer::Error) -> Ended {
         Ended::Gpu(error.to_string())
     }
 }
@@ -143,15 +144,16 @@ impl From<Failure> for Ended {
 }
 
 fn found(gpu: &Gpu, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<Found, Ended> {
-    let link = address(gpu).ok().and_then(|address| Link::of(&Path::new("/sys/bus/pci/devices").join(address)));
-    let versions = gpu.versions()?.map(|(name, version)| format!("{name} {version}")).to_vec();
+    let facts = gpu.facts()?;
+    let link = facts.address.and_then(|address| Link::of(&Path::new("/sys/bus/pci/devices").join(address)));
     let copies = copies(gpu, effort, watch)?;
-    let queue = Queue::new(gpu)?;
     let mut products = Vec::new();
-    for precision in ["bf16", "tf32", "fp32"] {
-        watch.part(format!("GPU: products in {precision}"));
+    for precision in Precision::EACH {
+        watch.part(format!("GPU: products in {}", precision.name()));
         watch.go_on()?;
-        products.push(product(&queue, precision)?);
+        let mut measured = Products::new(gpu, precision, SIDE)?;
+        let operations_per_s = repeated(|| measured.operations_per_s())?;
+        products.push(Product { precision: precision.name().to_owned(), side: SIDE, operations_per_s });
     }
     let through = |reads| {
         watch.part("GPU: from and to the drive");
@@ -160,8 +162,8 @@ fn found(gpu: &Gpu, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<F
     };
     Ok(Found {
         name: gpu.name().to_owned(),
-        memory_bytes: gpu.memory()?.1 as u64,
-        versions,
+        memory_bytes: facts.memory_bytes,
+        versions: facts.versions,
         link,
         copies,
         products,
@@ -171,81 +173,42 @@ fn found(gpu: &Gpu, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<F
     })
 }
 
-/// Takes every transfer's bytes on to the GPU's memory, or from there.
-struct Lifted {
-    lift: Lift,
-    failed: Option<Error>,
-}
-
-impl Visit for Lifted {
-    fn before_write(&mut self, bytes: &mut [u8]) {
-        let lifted = self.lift.down(bytes);
-        self.failed = self.failed.take().or(lifted.err());
-    }
-
-    fn after_read(&mut self, bytes: &[u8]) {
-        let lifted = self.lift.up(bytes);
-        self.failed = self.failed.take().or(lifted.err());
-    }
-}
-
-/// Bytes a second between drive and GPU, through memory that both are registered with, checksums included.
+/// Bytes a second between drive and GPU, checksums included.
 fn pipeline(gpu: &Gpu, ground: &Ground, reads: u32, effort: &Effort, watch: &Watch) -> Result<f64, Ended> {
-    let engine = |error: mt_engine::Error| Ended::Gpu(error.to_string());
     let memory_bytes = u64::from(USUAL_BLOCK * USUAL_DEPTH);
     let setup = Setup { depth_max: USUAL_DEPTH, memory_bytes, ..Setup::default() };
-    let mut load = ground.load(&setup).map_err(engine)?;
-    let (address, len) = load.memory();
-    let _registered = Registered::new(gpu, address, len)?;
-    let mut lifted = Lifted { lift: Lift::new(gpu, USUAL_BLOCK as usize)?, failed: None };
     let cell = Cell { has_checksums: true, ..usual(reads) };
-    let is_over = |_, elapsed| elapsed >= effort.pattern || watch.is_stopped();
-    let moved = load.run_visited(&cell, is_over, |_| (), &mut lifted).map_err(engine)?;
+    let moved = lift(gpu, ground, &setup, &cell, |_, elapsed| elapsed >= effort.pattern || watch.is_stopped())?;
     watch.wrote(moved.write_bytes);
     watch.go_on()?;
-    lifted.failed.map_or(Ok(moved.rate()), |error| Err(error.into()))
+    Ok(moved.rate())
 }
 
 fn copies(gpu: &Gpu, effort: &Effort, watch: &Watch) -> Result<Vec<Copied>, Ended> {
-    let memory = |error: mt_engine::Error| Ended::Gpu(error.to_string());
-    let (mut arena, mut plain) = (Memory::new(HOST_BYTES).map_err(memory)?, vec![1_u8; HOST_BYTES as usize]);
-    // Touched, so that registering finds its pages.
-    arena.bytes().fill(1);
-    let mut device = Buffer::<u8>::new(gpu, HOST_BYTES as usize)?;
-    let mut pinned = Pinned::new(gpu, HOST_BYTES as usize)?;
-    let bytes = arena.bytes();
-    let _registered = Registered::new(gpu, bytes.as_ptr().expose_provenance(), bytes.len())?;
+    let mut link = link::Link::new(gpu, HOST_BYTES)?;
     let total = if effort.shapes.len() > 1 { 2 * COPY_BYTES } else { COPY_BYTES };
     let mut out = Vec::new();
     for way in [Way::Up, Way::Down, Way::Both] {
         let of = |piece, streams, total| Copies { way, piece, streams, total };
         let mut cases = vec![
-            ("pinned", of(PIECE, 1, total)),
-            ("registered", of(PIECE, 1, total)),
-            ("registered", of(PIECE, 4, total)),
-            ("pageable", of(PIECE, 1, STAGED_BYTES)),
+            (Host::Pinned, of(PIECE, 1, total)),
+            (Host::Registered, of(PIECE, 1, total)),
+            (Host::Registered, of(PIECE, 4, total)),
+            (Host::Pageable, of(PIECE, 1, STAGED_BYTES)),
         ];
         let others = PIECES.iter().filter(|piece| **piece != PIECE);
-        cases.extend(others.map(|&piece| ("registered", of(piece, 1, total.min(piece * 4_096)))));
-        for (kind, copies) in cases {
+        cases.extend(others.map(|&piece| (Host::Registered, of(piece, 1, total.min(piece * 4_096)))));
+        for (host, copies) in cases {
             watch.part(format!("GPU: copies {}", name(way)));
             watch.go_on()?;
-            let host = match kind {
-                "pinned" => pinned.bytes(),
-                "registered" => arena.bytes(),
-                _ => &mut plain[..],
-            };
-            let ways = if way == Way::Both { 2.0 } else { 1.0 };
-            let bytes = copies.total.next_multiple_of(copies.piece) as f64 * ways;
-            let mut once = || copy(gpu, host, &mut device, copies).map(|time| bytes / time.as_secs_f64());
             // The first finds streams and pages cold.
-            once()?;
+            link.bytes_per_s(host, copies)?;
             out.push(Copied {
                 way: name(way).to_owned(),
-                memory: kind.to_owned(),
+                memory: kind(host).to_owned(),
                 piece_bytes: copies.piece,
                 streams: copies.streams,
-                bytes_per_s: repeated(once)?,
+                bytes_per_s: repeated(|| link.bytes_per_s(host, copies))?,
             });
         }
     }
@@ -260,39 +223,12 @@ fn name(way: Way) -> &'static str {
     }
 }
 
-fn product(queue: &Queue, precision: &str) -> Result<Product, Error> {
-    let operations_per_s = match precision {
-        "bf16" => products::<u16>(queue, linear::Precision::Fp32, |n| 0x3c00 | (n % 509) as u16)?,
-        "tf32" => products::<f32>(queue, linear::Precision::Tf32, |n| (n % 509) as f32 * 1e-3 - 0.25)?,
-        _ => products::<f32>(queue, linear::Precision::Fp32, |n| (n % 509) as f32 * 1e-3 - 0.25)?,
-    };
-    Ok(Product { precision: precision.to_owned(), side: SIDE, operations_per_s })
-}
-
-/// Multiplications and additions a second.
-fn products<X: Real>(
-    queue: &Queue,
-    precision: linear::Precision,
-    value: impl Fn(usize) -> X,
-) -> Result<Summary, Error> {
-    let n = SIDE * SIDE;
-    let from: Vec<X> = (0..n).map(value).collect();
-    let (x, w) = (Buffer::from_slice(queue, &from)?, Buffer::from_slice(queue, &from)?);
-    let mut y = Buffer::<X>::new(queue.gpu(), n)?;
-    let size = linear::Size { tokens: SIDE, inputs: SIDE, outputs: SIDE };
-    let mut times = |count: usize| {
-        let start = std::time::Instant::now();
-        for _ in 0..count {
-            linear::forward(queue, precision, x.view(), w.view(), None, y.view_mut(), size)?;
-        }
-        queue.synchronize()?;
-        Ok::<f64, Error>(2.0 * (SIDE as f64).powi(3) * count as f64 / start.elapsed().as_secs_f64())
-    };
-    times(2)?;
-    // As many as take a tenth of a second at the fastest, and not much longer at the slowest.
-    let rate = times(2)?;
-    let count = (OPERATIONS.min(rate * 0.1) / (2.0 * (SIDE as f64).powi(3))).ceil() as usize;
-    repeated(|| times(count.max(2)))
+fn kind(host: Host) -> &'static str {
+    match host {
+        Host::Pinned => "pinned",
+        Host::Registered => "registered",
+        Host::Pageable => "pageable",
+    }
 }
 
 /// Whether GPUDirect Storage would work, by what it needs.

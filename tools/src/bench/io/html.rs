@@ -1,7 +1,6 @@
 //! A report as one HTML page that needs no other file, no script and no network.
 
 use super::gpu::GpuReport;
-use super::memory::UPDATE_BYTES;
 use super::plot::{bar, heat_map, latency_curves, write_line};
 use super::report::{CellReport, PathReport, Report};
 use super::summary::Summary;
@@ -10,6 +9,7 @@ use super::verdict::{Verdict, binding};
 use crate::machine::checks::Level;
 use crate::report_page::html::{escape, section, table, tile};
 use crate::table::seconds;
+use mt_trainer::measure::updates::ELEMENT_BYTES;
 use mt_trainer::run::size::human;
 
 const STYLE: &str = include_str!("../../report_page/page.css");
@@ -72,7 +72,7 @@ fn tiles(report: &Report) -> String {
         let copy = memory.copies.last().map_or(String::new(), |copy| gb(&copy.bytes_per_s));
         out.push_str(&tile("copying, GB/s", &copy, "all threads, bytes copied"));
         let update = format!("{:.2}", memory.update_elements_per_s.median / 1e9);
-        let note = format!("{:.0} GB/s through memory", memory.update_elements_per_s.median * UPDATE_BYTES / 1e9);
+        let note = format!("{:.0} GB/s through memory", memory.update_elements_per_s.median * ELEMENT_BYTES / 1e9);
         out.push_str(&tile("AdamW, G elements/s", &update, &note));
     }
     out + "</div>\n"
@@ -207,7 +207,7 @@ fn memory(report: &Report) -> String {
         .map(|copy| vec![format!("copying by {} threads, bytes copied", copy.threads), gb(&copy.bytes_per_s) + " GB/s"])
         .collect();
     let update = |name: &str, rate: &Summary| {
-        let number = format!("{:.2} G elements/s, {:.1} GB/s", rate.median / 1e9, rate.median * UPDATE_BYTES / 1e9);
+        let number = format!("{:.2} G elements/s, {:.1} GB/s", rate.median / 1e9, rate.median * ELEMENT_BYTES / 1e9);
         vec![name.to_owned(), number]
     };
     rows.push(update("AdamW on split weights", &memory.update_elements_per_s));

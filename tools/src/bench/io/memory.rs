@@ -7,7 +7,7 @@ use super::watch::Watch;
 use crate::failure::Failure;
 use mt_engine::bench::{Cell, Ground, Setup};
 use mt_engine::probe;
-use mt_kernels::{Cpu, adamw, split};
+use mt_trainer::measure::updates::Updates;
 use serde::{Deserialize, Serialize};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,6 @@ use std::time::{Duration, Instant};
 
 /// Bytes that each thread copies at a time: more than caches hold.
 const COPY_BYTES: usize = 64 << 20;
-/// Elements that are updated at a time: 640 MiB with gradients and weights, more than the caches of large servers hold.
-const ELEMENTS: usize = 32 << 20;
-/// Bytes that the update of an element reads and writes: gradient, both planes, both moments; both planes, both
-/// moments, the weight in f32.
-pub const UPDATE_BYTES: f64 = 32.0;
 
 /// Rates of memory and cores.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -65,14 +60,12 @@ pub fn measure(threads: u32, ground: &Ground, effort: &Effort, watch: &Watch) ->
         let bytes_per_s = repeated(|| Ok::<f64, Failure>(copy(threads, effort.memory)))?;
         copies.push(Copy { threads, bytes_per_s });
     }
-    let cpu = Cpu::new(threads as usize).map_err(|e| Failure::new(format!("{threads} threads: {e}"), 4))?;
-    let mut state = State::new(&cpu);
-    state.update(&cpu);
+    let mut updates = Updates::new(threads)?;
     let (mut alone, mut beside, mut disk) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..REPEATS {
         watch.go_on()?;
-        alone.push(state.rate(&cpu, effort.memory));
-        let (update, moved) = together(&mut state, &cpu, ground, effort.memory, watch)?;
+        alone.push(updates.elements_per_s(effort.memory));
+        let (update, moved) = together(&mut updates, ground, effort.memory, watch)?;
         beside.push(update);
         disk.push(moved);
     }
@@ -114,50 +107,8 @@ fn copy(threads: u32, time: Duration) -> f64 {
     })
 }
 
-/// State of an optimizer.
-struct State {
-    gradient: Vec<f32>,
-    hi: Vec<u16>,
-    lo: Vec<i16>,
-    m: Vec<f32>,
-    v: Vec<f32>,
-    weight: Vec<f32>,
-}
-
-impl State {
-    fn new(cpu: &Cpu) -> State {
-        let n = ELEMENTS;
-        let gradient: Vec<f32> = (0..n).map(|i| (i % 1_000) as f32 / 1_000.0 - 0.5).collect();
-        let (mut hi, mut lo) = (vec![0; n], vec![0; n]);
-        split::split(cpu, &gradient, &mut hi, &mut lo).expect("small numbers have planes");
-        State { gradient, hi, lo, m: vec![0.0; n], v: vec![0.0; n], weight: vec![0.0; n] }
-    }
-
-    fn update(&mut self, cpu: &Cpu) {
-        let step = adamw::Step::new(1e-6, (0.9, 0.95), 1e-8, 0.1, 10, 1.0);
-        let State { gradient, hi, lo, m, v, weight } = self;
-        adamw::update(cpu, &step, true, gradient, hi, lo, m, v, Some(weight)).expect("small numbers stay small");
-    }
-
-    /// Elements a second, over this time.
-    fn rate(&mut self, cpu: &Cpu, time: Duration) -> f64 {
-        let (start, mut elements) = (Instant::now(), 0);
-        while elements == 0 || start.elapsed() < time {
-            self.update(cpu);
-            elements += ELEMENTS;
-        }
-        elements as f64 / start.elapsed().as_secs_f64()
-    }
-}
-
 /// Elements a second of the update, and bytes a second of the ground beside it.
-fn together(
-    state: &mut State,
-    cpu: &Cpu,
-    ground: &Ground,
-    time: Duration,
-    watch: &Watch,
-) -> Result<(f64, f64), Failure> {
+fn together(updates: &mut Updates, ground: &Ground, time: Duration, watch: &Watch) -> Result<(f64, f64), Failure> {
     let memory_bytes = u64::from(USUAL_BLOCK * USUAL_DEPTH);
     let setup = Setup { depth_max: USUAL_DEPTH, memory_bytes, ..Setup::default() };
     let cell = Cell { has_checksums: true, ..usual(50) };
@@ -169,7 +120,7 @@ fn together(
             load?.run(&cell, |_, _| over.load(Ordering::Acquire), |_| ())
         });
         is_moving.wait();
-        let rate = state.rate(cpu, time);
+        let rate = updates.elements_per_s(time);
         over.store(true, Ordering::Release);
         let moved = traffic.join().expect("transfers do not panic");
         moved.map(|moved| (rate, moved))

@@ -1,12 +1,13 @@
 //! A report as lines for a terminal.
 
 use super::gpu::{Found, GpuReport};
-use super::memory::{Memory, UPDATE_BYTES};
+use super::memory::Memory;
 use super::report::{Against, CellReport, PathReport, Report, Sustained};
 use super::summary::Summary;
 use super::verdict::{Model, Verdict, binding};
 use crate::machine::checks::Check;
 use crate::table::{count, line, parameters, seconds};
+use mt_trainer::measure::updates::ELEMENT_BYTES;
 use mt_trainer::run::size::human;
 
 /// All lines.
@@ -221,8 +222,9 @@ pub fn against(it: &Against) -> String {
 fn memory(memory: &Memory) -> Vec<String> {
     let each = |copy: &super::memory::Copy| format!("{} GB/s by {}", gb(&copy.bytes_per_s).trim_end(), copy.threads);
     let copies: Vec<String> = memory.copies.iter().map(each).collect();
-    let update =
-        |rate: &Summary| format!("{} G elements/s ({:.1} GB/s)", gb(rate).trim_end(), rate.median * UPDATE_BYTES / 1e9);
+    let update = |rate: &Summary| {
+        format!("{} G elements/s ({:.1} GB/s)", gb(rate).trim_end(), rate.median * ELEMENT_BYTES / 1e9)
+    };
     let mut out = vec![
         line("copying", &format!("{} threads, bytes copied", copies.join(", "))),
         line(
