@@ -6,7 +6,7 @@
 //!
 //! Passed: a step takes at most 3% longer, and at most two measured syncs plus 20 ms.
 
-use mt_benches::pairs::{Ratio, median};
+use mt_tools::peer::{Ratio, median};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use serde_json::{Value, json};
 use std::fs::OpenOptions;

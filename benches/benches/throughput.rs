@@ -5,12 +5,12 @@
 //! directory and removes it. To be run on a machine that does nothing else.
 
 use clap::Parser;
-use mt_benches::fio::Fio;
-use mt_benches::huge_pages::HugePages;
+use mt_benches::Mode;
 use mt_benches::load::{REGION, Settings, Store};
-use mt_benches::pairs::{RATIO_MIN, Ratio, median};
-use mt_benches::{Mode, Sample};
+use mt_benches::verdict::{RATIO_MIN, verdict};
+use mt_engine::bench::Moved;
 use mt_engine::{FileRange, extents};
+use mt_tools::peer::{HugePages, Ratio, fio, median};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::path::PathBuf;
@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// Name of the store's directory in the one that was given.
 const STORE: &str = "mt-throughput";
+
+/// Bytes of fio's buffers.
+const BUFFER_BYTES: u64 = 32 << 20;
 
 /// Measurements of one mode on one number of volumes; their median counts.
 const CEILING_RUNS: usize = 3;
@@ -122,23 +125,22 @@ fn main() -> ExitCode {
 }
 
 fn against_fio(args: &Args) -> Result<Value, Box<dyn Error>> {
-    let version = match Fio::version() {
+    let version = match fio::version() {
         Ok(version) => version,
         Err(why) => {
             eprintln!("skipped: the comparison with fio ({why})");
             return Ok(json!({ "skipped": why }));
         }
     };
-    let huge_pages = HugePages::reserve();
+    let huge_pages = HugePages::reserve(BUFFER_BYTES);
     match &huge_pages {
         Ok(_) => println!("{version}, its buffers in huge pages"),
         Err(why) => println!("{version}, its buffers in 4 KiB pages, which is slower: {why}"),
     }
-    let fio = Fio { huge_pages: huge_pages.is_ok() };
     let store = Store::create(args.settings(std::slice::from_ref(&args.dir)))?;
     let found = extents(store.volumes(), REGION)?;
     let (committed, spare) = (whole(&found.committed)?, whole(&found.spare)?);
-    fio.fill(spare)?;
+    fio::run(&Mode::Write.cell(), spare, None, huge_pages.is_ok())?;
     println!(
         "{}: {} pairs of {} s each, both extents of {} MiB written",
         args.dir.display(),
@@ -149,11 +151,11 @@ fn against_fio(args: &Args) -> Result<Value, Box<dyn Error>> {
     let mut report = Vec::new();
     for &mode in args.modes() {
         let range = if mode == Mode::Read { committed } else { spare };
-        let mut pairs: Vec<(Sample, Sample)> = Vec::new();
+        let mut pairs: Vec<(Moved, Moved)> = Vec::new();
         for number in 0..args.pairs {
             let engine_first = number % 2 == 0;
             let before = if engine_first { Some(store.measure(mode, args.length())?) } else { None };
-            let peer = fio.measure(mode, range, args.length())?;
+            let peer = fio::run(&mode.cell(), range, Some(args.length()), huge_pages.is_ok())?;
             let engine = match before {
                 Some(sample) => sample,
                 None => store.measure(mode, args.length())?,
@@ -170,7 +172,7 @@ fn against_fio(args: &Args) -> Result<Value, Box<dyn Error>> {
         }
         report.push(summary(mode, args.seconds, &pairs));
     }
-    Ok(json!({ "fio": version, "huge_pages": fio.huge_pages, "seconds": args.seconds, "modes": report }))
+    Ok(json!({ "fio": version, "huge_pages": huge_pages.is_ok(), "seconds": args.seconds, "modes": report }))
 }
 
 /// The one range that a side of the region is, as it is where all pages were written equally often.
@@ -182,13 +184,13 @@ fn whole(ranges: &[FileRange]) -> Result<&FileRange, Box<dyn Error>> {
 }
 
 /// Prints what a mode's pairs show, and returns it with all samples.
-fn summary(mode: Mode, seconds: f64, pairs: &[(Sample, Sample)]) -> Value {
+fn summary(mode: Mode, seconds: f64, pairs: &[(Moved, Moved)]) -> Value {
     let rates: Vec<(f64, f64)> = pairs.iter().map(|(engine, peer)| (engine.rate(), peer.rate())).collect();
     let ratio = Ratio::of(&rates);
-    let verdict = ratio.verdict(seconds);
-    let of = |get: &dyn Fn(&(Sample, Sample)) -> f64| median(&mut pairs.iter().map(get).collect::<Vec<f64>>());
+    let verdict = verdict(&ratio, seconds);
+    let of = |get: &dyn Fn(&(Moved, Moved)) -> f64| median(&mut pairs.iter().map(get).collect::<Vec<f64>>());
     let (engine, peer) = (of(&|p| p.0.rate()), of(&|p| p.1.rate()));
-    let (engine_cpu, peer_cpu) = (of(&|p| p.0.cpu_seconds_per_gb()), of(&|p| p.1.cpu_seconds_per_gb()));
+    let (engine_cpu, peer_cpu) = (of(&|p| cpu_seconds_per_gb(&p.0)), of(&|p| cpu_seconds_per_gb(&p.1)));
     println!(
         "{:<6} median engine {:.3} GB/s, fio {:.3} GB/s; ratio {:.3}, 90% interval {:.3} to {:.3}: {} (at least {})",
         mode.name(),
@@ -201,7 +203,7 @@ fn summary(mode: Mode, seconds: f64, pairs: &[(Sample, Sample)]) -> Value {
         RATIO_MIN
     );
     println!("{:<6} CPU seconds a GB: engine {engine_cpu:.3}, fio {peer_cpu:.3}", mode.name());
-    let sample = |s: &Sample| json!({ "bytes": s.bytes, "seconds": s.seconds, "cpu_seconds": s.cpu_seconds });
+    let sample = |s: &Moved| json!({ "bytes": s.bytes(), "seconds": s.seconds, "cpu_seconds": s.cpu_seconds });
     json!({
         "mode": mode.name(),
         "engine_bytes_per_s": engine,
@@ -212,6 +214,11 @@ fn summary(mode: Mode, seconds: f64, pairs: &[(Sample, Sample)]) -> Value {
         "fio_cpu_s_per_gb": peer_cpu,
         "pairs": pairs.iter().map(|(e, f)| json!({ "engine": sample(e), "fio": sample(f) })).collect::<Vec<Value>>(),
     })
+}
+
+/// Processor seconds for 10^9 bytes.
+fn cpu_seconds_per_gb(moved: &Moved) -> f64 {
+    moved.cpu_seconds / (moved.bytes() as f64 / 1e9)
 }
 
 fn ceiling(args: &Args) -> Result<Value, Box<dyn Error>> {
@@ -229,8 +236,8 @@ fn ceiling(args: &Args) -> Result<Value, Box<dyn Error>> {
             for _ in 0..CEILING_RUNS {
                 samples.push(store.measure(mode, args.length())?);
             }
-            let of = |get: fn(&Sample) -> f64| median(&mut samples.iter().map(get).collect::<Vec<f64>>());
-            let (rate, cpu) = (of(Sample::rate), of(Sample::cpu_seconds_per_gb));
+            let of = |get: fn(&Moved) -> f64| median(&mut samples.iter().map(get).collect::<Vec<f64>>());
+            let (rate, cpu) = (of(Moved::rate), of(cpu_seconds_per_gb));
             println!(
                 "{volumes} {:<7} {:<6} {:>6.2} GB/s, {cpu:.3} CPU seconds a GB",
                 if volumes == 1 { "volume" } else { "volumes" },

@@ -1,10 +1,10 @@
-//! What the benchmark of transfers is made of: the engine under load, fio under the same load, and what may be said of
-//! two that were measured in turns.
+//! What the benchmark of transfers is made of: the engine under load, and what its ratio to fio, measured in turns,
+//! shows. fio itself is [`mt_tools::peer`]'s.
 
-pub mod fio;
-pub mod huge_pages;
+use mt_engine::bench::Cell;
+
 pub mod load;
-pub mod pairs;
+pub mod verdict;
 
 /// What is moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,27 +29,14 @@ impl Mode {
             Mode::Mixed => "mixed",
         }
     }
-}
 
-/// What one measurement found.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Sample {
-    /// Bytes moved in either direction.
-    pub bytes: u64,
-    /// Seconds that it took.
-    pub seconds: f64,
-    /// Seconds that all threads of the process spent on processors, in the system's code too.
-    pub cpu_seconds: f64,
-}
-
-impl Sample {
-    /// Bytes a second.
-    pub fn rate(&self) -> f64 {
-        self.bytes as f64 / self.seconds
-    }
-
-    /// Processor seconds for 10^9 bytes.
-    pub fn cpu_seconds_per_gb(&self) -> f64 {
-        self.cpu_seconds / (self.bytes as f64 / 1e9)
+    /// The same for fio: transfers of 1 MiB in order, 32 in flight.
+    pub fn cell(self) -> Cell {
+        let reads = match self {
+            Mode::Read => 100,
+            Mode::Write => 0,
+            Mode::Mixed => 50,
+        };
+        Cell { reads, is_random: false, block_bytes: 1 << 20, depth: 32, has_checksums: false }
     }
 }

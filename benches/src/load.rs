@@ -4,7 +4,8 @@
 //! another program wrote to the spare ones in between. Checksums are computed and compared as in any use. The user's
 //! side takes leases and gives them back; it reads and writes no bytes, as fio does not either.
 
-use crate::{Mode, Sample};
+use crate::Mode;
+use mt_engine::bench::{Moved, cpu_seconds};
 use mt_engine::plan::{Budget, Residency, Shape, plan};
 use mt_engine::{
     Config, Engine, Error, Kind, Plan, Profile, RegionId, RegionSpec, Resource, Run, Schedule, record_bytes, remove,
@@ -85,7 +86,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the engine, above all `Corrupt` if a page that is read is not what was written.
-    pub fn measure(&self, mode: Mode, length: Duration) -> Result<Sample, Error> {
+    pub fn measure(&self, mode: Mode, length: Duration) -> Result<Moved, Error> {
         let plan = self.plan(match mode {
             Mode::Read => mt_engine::Mode::Read,
             Mode::Write => mt_engine::Mode::Write,
@@ -95,7 +96,7 @@ impl Store {
         engine.place(&plan.exit, &plan.spilled)?;
         let moved = || {
             let stats = engine.stats();
-            stats.disk_read_bytes + stats.disk_write_bytes
+            (stats.disk_read_bytes, stats.disk_write_bytes)
         };
         let (start, cpu_before, moved_before) = (Instant::now(), cpu_seconds(), moved());
         'sweeps: loop {
@@ -111,8 +112,10 @@ impl Store {
             }
             sweep.finish()?;
         }
-        Ok(Sample {
-            bytes: moved() - moved_before,
+        let moved_after = moved();
+        Ok(Moved {
+            read_bytes: moved_after.0 - moved_before.0,
+            write_bytes: moved_after.1 - moved_before.1,
             seconds: start.elapsed().as_secs_f64(),
             cpu_seconds: cpu_seconds() - cpu_before,
         })
@@ -156,10 +159,4 @@ fn fill(bytes: &mut [u8], number: &mut u64) {
         *number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
         *word = (*number ^ (*number >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes();
     }
-}
-
-/// Seconds that this process spent on processors.
-fn cpu_seconds() -> f64 {
-    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
 }

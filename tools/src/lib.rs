@@ -37,6 +37,7 @@ mod values;
 mod verify_cmd;
 
 pub use bench::main as bench_main;
+pub use bench::peer;
 pub use failure::Failure;
 
 use args::{Cli, Command};

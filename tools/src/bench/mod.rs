@@ -4,6 +4,7 @@
 
 mod args;
 mod io;
+pub mod peer;
 mod replay;
 mod sim_cmd;
 

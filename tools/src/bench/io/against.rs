@@ -1,15 +1,14 @@
 //! The engine and fio on the same file with the same parameters, in turns.
 
 use super::disk::{Disk, failed, rw, usual};
-use super::fio::{self, HugePages};
 use super::options::{USUAL_BLOCK, USUAL_DEPTH};
-use super::ratio::ratio;
 use super::report::Against;
-use super::summary::Summary;
 use super::watch::Watch;
+use crate::bench::peer::{HugePages, Ratio, fio, median};
 use crate::failure::Failure;
-use mt_engine::Backend;
-use mt_engine::bench::{Cell, Setup};
+use mt_engine::bench::{Cell, Moved, Setup};
+use mt_engine::{Backend, FileRange};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// Pairs of a pattern.
@@ -36,6 +35,9 @@ fn pairs(disk: &Disk<'_>, cell: &Cell, time: Duration, program: &str, watch: &Wa
     let mut load =
         ground.load(&Setup { backend: Backend::Uring, depth_max, memory_bytes, ..Setup::default() }).map_err(failed)?;
     let file = ground.handle(0).map_err(|e| Failure::new(format!("a handle of the file: {e}"), 4))?;
+    // The file has no name; this is the way to it for as long as it is open here.
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into();
+    let range = FileRange { path, offset: 0, bytes: ground.bytes() };
     let pages = HugePages::reserve(memory_bytes);
     if let Err(why) = &pages {
         watch.say(format_args!("fio's buffers lie in pages of 4 KiB, which is slower: {why}"));
@@ -47,11 +49,12 @@ fn pairs(disk: &Disk<'_>, cell: &Cell, time: Duration, program: &str, watch: &Wa
             let moved = load.run(cell, |_, elapsed| elapsed >= time || watch.is_stopped(), |_| ()).map_err(failed)?;
             watch.wrote(moved.write_bytes);
             watch.go_on()?;
-            Ok::<f64, Failure>(moved.rate())
+            Ok::<Moved, Failure>(moved)
         };
         let peer = || {
-            let rate = fio::measure(cell, &file, ground.bytes(), time, pages.is_ok());
-            rate.map_err(|why| Failure::new(why, 4))
+            let moved = fio::run(cell, &range, Some(time), pages.is_ok()).map_err(|why| Failure::new(why, 4))?;
+            watch.wrote(moved.write_bytes);
+            Ok::<Moved, Failure>(moved)
         };
         let (first, second) = if pair % 2 == 0 {
             let engine = engine()?;
@@ -60,21 +63,20 @@ fn pairs(disk: &Disk<'_>, cell: &Cell, time: Duration, program: &str, watch: &Wa
             let peer = peer()?;
             (engine()?, peer)
         };
-        watch.wrote((second * time.as_secs_f64() * f64::from(100 - cell.reads) / 100.0) as u64);
-        rates.push((first, second));
+        rates.push((first.rate(), second.rate()));
     }
-    let (ratio, low, high) = ratio(&rates);
-    let median = |of: fn(&(f64, f64)) -> f64| Summary::of(rates.iter().map(of).collect()).median;
+    let Ratio { median: ratio, low, high, pairs } = Ratio::of(&rates);
+    let middle = |of: fn(&(f64, f64)) -> f64| median(&mut rates.iter().map(of).collect::<Vec<f64>>());
     Ok(Against {
         rw: rw(cell),
         program: program.to_owned(),
-        pairs: rates.len(),
+        pairs,
         seconds: time.as_secs_f64(),
         ratio,
         low,
         high,
-        engine_bytes_per_s: median(|pair| pair.0),
-        fio_bytes_per_s: median(|pair| pair.1),
+        engine_bytes_per_s: middle(|pair| pair.0),
+        fio_bytes_per_s: middle(|pair| pair.1),
         huge_pages: pages.is_ok(),
     })
 }

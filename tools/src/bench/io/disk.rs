@@ -3,13 +3,13 @@
 //! Repeats of one pattern do not follow each other: each round goes through all patterns, so that a disk that drifts
 //! shows in the spread and does not favour one of them.
 
-use super::fio;
 use super::options::{self, Effort, Pattern, REPEATS, USUAL_BLOCK, USUAL_DEPTH};
 use super::report::{CellReport, PathReport, Sustained, Variant};
 use super::rival;
 use super::summary::{Latencies, Summary};
 use super::sustained::{Line, knee};
 use super::watch::Watch;
+use crate::bench::peer::fio;
 use crate::failure::Failure;
 use crate::machine::place::Place;
 use mt_engine::bench::{Cell, Done, Ground, Load, Moved, Polling, Setup, UNIT_BYTES};

@@ -9,14 +9,12 @@
 mod against;
 mod compare;
 mod disk;
-mod fio;
 mod gpu;
 mod html;
 mod memory;
 mod options;
 mod plot;
 mod profile;
-mod ratio;
 mod report;
 mod rival;
 mod summary;

@@ -1,9 +1,8 @@
-//! fio: the command for a pattern, and a run of it on the very file that the engine was measured on.
+//! fio: the command for a pattern, and a run of it on the very file that the engine is measured on.
 
-use mt_engine::bench::Cell;
+use mt_engine::FileRange;
+use mt_engine::bench::{Cell, Moved};
 use serde_json::Value;
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -59,17 +58,20 @@ pub fn version() -> Result<String, String> {
     Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// Bytes a second of fio on an open file; `huge_pages`: its buffers come from the system's pool of these.
+/// Runs the pattern on a range of a file for a time, or, without one, over the range once; `huge_pages`: its buffers
+/// come from the system's pool of these (see [`super::HugePages`]).
 ///
 /// # Errors
 /// What fio says, in words.
-pub fn measure(cell: &Cell, file: &File, bytes: u64, time: Duration, huge_pages: bool) -> Result<f64, String> {
+pub fn run(cell: &Cell, range: &FileRange, time: Option<Duration>, huge_pages: bool) -> Result<Moved, String> {
     let mut command = Command::new("fio");
+    // Its buffers stay as they are, as those of the engine do.
     command.args(["--name=peer", "--scramble_buffers=0", "--allow_file_create=0", "--output-format=json"]);
-    command.args(words(cell, false)).arg(format!("--size={bytes}"));
-    command.arg("--time_based").arg(format!("--runtime={}ms", time.as_millis()));
-    // The file has no name; this is the way to it for as long as it is open here.
-    command.arg(format!("--filename=/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
+    command.args(words(cell, false)).arg(format!("--filename={}", range.path.display()));
+    command.arg(format!("--offset={}", range.offset)).arg(format!("--size={}", range.bytes));
+    if let Some(time) = time {
+        command.arg("--time_based").arg(format!("--runtime={}ms", time.as_millis()));
+    }
     if huge_pages {
         command.arg("--iomem=shmhuge");
     }
@@ -79,58 +81,18 @@ pub fn measure(cell: &Cell, file: &File, bytes: u64, time: Duration, huge_pages:
         return Err(format!("fio: {}: {}", out.status, said().trim_end()));
     }
     let json: Value = serde_json::from_slice(&out.stdout).map_err(|e| format!("fio: {e}: {}", said()))?;
-    rate(&json["jobs"][0]).ok_or_else(|| format!("fio said nothing of its rate: {}", said()))
+    moved(&json["jobs"][0]).ok_or_else(|| format!("fio said nothing of its rate: {}", said()))
 }
 
-/// Bytes a second of a job's report.
-fn rate(job: &Value) -> Option<f64> {
+/// Bytes and times of a job's report.
+fn moved(job: &Value) -> Option<Moved> {
     let of = |direction: &str, key: &str| job[direction][key].as_u64();
-    let bytes = of("read", "io_bytes")? + of("write", "io_bytes")?;
+    let (read_bytes, write_bytes) = (of("read", "io_bytes")?, of("write", "io_bytes")?);
     let milliseconds = of("read", "runtime")?.max(of("write", "runtime")?);
-    (bytes > 0 && milliseconds > 0).then(|| bytes as f64 / (milliseconds as f64 / 1e3))
-}
-
-/// Huge pages for fio's buffers, from the system's pool; what was added for them goes back when this is dropped. A
-/// transfer of 1 MiB over 4 KiB pages has 256 segments, over a huge page one.
-pub struct HugePages {
-    before: Option<u64>,
-}
-
-impl HugePages {
-    const COUNT: &str = "/proc/sys/vm/nr_hugepages";
-    const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-    /// fio's own use of the pool beside its buffers.
-    const SPARE: u64 = 8;
-
-    /// Makes sure that enough for `bytes` are free.
-    ///
-    /// # Errors
-    /// Why they cannot be had, in words.
-    pub fn reserve(bytes: u64) -> Result<HugePages, String> {
-        let number =
-            |path: &str| crate::machine::place::number_in(Path::new(path)).ok_or_else(|| format!("{path}: no number"));
-        let needed = bytes.div_ceil(2 << 20) + HugePages::SPARE;
-        let (count, free) = (number(HugePages::COUNT)?, number(HugePages::FREE)?);
-        if free >= needed {
-            return Ok(HugePages { before: None });
-        }
-        let wanted = count + needed - free;
-        std::fs::write(HugePages::COUNT, wanted.to_string()).map_err(|e| format!("setting vm.nr_hugepages: {e}"))?;
-        let pages = HugePages { before: Some(count) };
-        match number(HugePages::FREE)? {
-            free if free >= needed => Ok(pages),
-            free => Err(format!("{needed} huge pages are needed, and the system finds {free}")),
-        }
-    }
-}
-
-impl Drop for HugePages {
-    fn drop(&mut self) {
-        if let Some(before) = self.before {
-            // The pages are the system's again at the latest when it starts anew.
-            let _ = std::fs::write(HugePages::COUNT, before.to_string());
-        }
-    }
+    let percent = job["usr_cpu"].as_f64()? + job["sys_cpu"].as_f64()?;
+    let cpu_seconds = percent / 100.0 * job["job_runtime"].as_f64()? / 1e3;
+    let moved = Moved { read_bytes, write_bytes, seconds: milliseconds as f64 / 1e3, cpu_seconds };
+    (moved.bytes() > 0 && milliseconds > 0).then_some(moved)
 }
 
 #[cfg(test)]
@@ -159,8 +121,11 @@ mod tests {
     fn a_report_is_understood() {
         let job = json!({
             "read": {"io_bytes": 3_000_000u64, "runtime": 1_990}, "write": {"io_bytes": 1_000_000u64, "runtime": 2_000},
+            "usr_cpu": 2.5, "sys_cpu": 7.5, "job_runtime": 2_000,
         });
-        assert_eq!(rate(&job), Some(2e6));
-        assert_eq!(rate(&json!({})), None);
+        let found = moved(&job).unwrap();
+        assert_eq!((found.read_bytes, found.write_bytes, found.rate()), (3_000_000, 1_000_000, 2e6));
+        assert!((found.cpu_seconds - 0.2).abs() < 1e-12);
+        assert_eq!(moved(&json!({})), None);
     }
 }
