@@ -6,12 +6,17 @@
 //! other bytes for the process at the block layer than the engine, an access was missed or the peak of RAM exceeds the
 //! predicted by more than 3%.
 //!
+//! `--saved FILE` predicts the same runs with a profile that was saved before, too (`mt-bench io --save`), as `mt plan`
+//! does where there is one. Exit code 1 then also where its median error is more than a percentage point above that of
+//! the profile taken for the run.
+//!
 //! Traffic by the formula, a parameter: 16 bytes read and 12 written of the state that streams, 4 and 4 of gradients
 //! that stream; a head that shares the embedding's weights reads them once more, and its gradient moves twice.
 
 use clap::Parser;
 use mt_engine::Stats;
 use mt_tests::rig::{Job, Setup};
+use mt_tools::peer::median;
 use mt_trainer::batch::{Batch, MicroBatch, NO_TARGET};
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::MachineProfile;
@@ -30,6 +35,9 @@ const DRIFT_MAX: f64 = 0.10;
 const TRIES: usize = 3;
 /// Traffic and peaks beyond what was said.
 const EXCESS_MAX: f64 = 0.03;
+
+/// By how much the saved profile's median error may be the larger one.
+const WORSE_MAX: f64 = 0.01;
 
 /// How much of what a step touches stays in RAM.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -88,6 +96,9 @@ struct Args {
     /// Only the configuration of this number, from 1.
     #[arg(long)]
     only: Option<usize>,
+    /// A profile of this machine that was saved, to predict with beside the one that is taken for each run.
+    #[arg(long)]
+    saved: Option<PathBuf>,
     /// Runs one configuration and prints its result: for the process that this one starts.
     #[arg(long, hide = true)]
     child: Option<usize>,
@@ -127,11 +138,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!(
-        "{:<32} {:>9} {:>9} {:>6} {:>9} {:>12} {:>17} {:>17} {:>15} {:>6} {:>15} {:>5}",
+        "{:<32} {:>9} {:>9} {:>6}{} {:>9} {:>12} {:>17} {:>19} {:>15} {:>6} {:>16} {:>5}",
         "configuration",
-        "predicted",
         "measured",
+        "predicted",
         "error",
+        if args.saved.is_some() { format!(" {:>9} {:>6}", "saved", "error") } else { String::new() },
         "bound",
         "binding",
         "MiB read of said",
@@ -141,15 +153,37 @@ fn main() -> ExitCode {
         "peak MiB of said",
         "tries"
     );
-    let mut is_good = true;
-    for index in (0..CASES.len()).filter(|index| args.only.is_none_or(|only| only == index + 1)) {
-        is_good &= judged(&args, index);
-    }
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let chosen = (0..CASES.len()).filter(|index| args.only.is_none_or(|only| only == index + 1));
+    let judged: Vec<Judged> = chosen.map(|index| judged(&args, index)).collect();
+    if summed_up(&judged) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a configuration until its profile holds, prints its line, and says whether it is good.
-fn judged(args: &Args, index: usize) -> bool {
+/// How a configuration went.
+struct Judged {
+    is_good: bool,
+    /// Of the prediction, as a part of what was measured.
+    error: f64,
+    /// The same with the saved profile.
+    saved_error: Option<f64>,
+}
+
+/// Prints how far off predictions were; whether all is good.
+fn summed_up(judged: &[Judged]) -> bool {
+    let print = |name: &str, errors: Vec<f64>| {
+        let mut sizes: Vec<f64> = errors.into_iter().map(f64::abs).collect();
+        let middle = (!sizes.is_empty()).then(|| median(&mut sizes))?;
+        let largest = sizes.last().expect("not empty");
+        println!("{name}: median error {:.1}%, largest {:.1}%, of {}", 100.0 * middle, 100.0 * largest, sizes.len());
+        Some(middle)
+    };
+    let own = print("profile taken for each run", judged.iter().map(|judged| judged.error).collect());
+    let saved = print("saved profile", judged.iter().filter_map(|judged| judged.saved_error).collect());
+    let is_no_worse = saved.zip(own).is_none_or(|(saved, own)| saved <= own + WORSE_MAX);
+    is_no_worse && judged.iter().all(|judged| judged.is_good)
+}
+
+/// Runs a configuration until its profile holds, and prints its line.
+fn judged(args: &Args, index: usize) -> Judged {
     let folder = tempfile::tempdir_in(&args.dir).expect("a folder for the profile");
     let file = folder.path().join("profile.json");
     let number = index.to_string();
@@ -176,6 +210,7 @@ fn judged(args: &Args, index: usize) -> bool {
 fn child(args: &Args, words: &[&str]) -> String {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command.arg("--model").arg(args.model.as_ref().expect("checked")).arg("--dir").arg(&args.dir);
+    args.saved.iter().for_each(|path| _ = command.arg("--saved").arg(path));
     command.args(["--steps", &args.steps.to_string()]).args(words);
     let output = command.output().expect("this program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -194,16 +229,20 @@ fn drift(before: &str, after: &str) -> f64 {
         .max(change(before.disks[0].mixed_bytes_per_s, after.disks[0].mixed_bytes_per_s))
 }
 
-fn line(name: &str, result: &Value, attempt: usize, drift: f64) -> bool {
+fn line(name: &str, result: &Value, attempt: usize, drift: f64) -> Judged {
     let number = |key: &str| result[key].as_f64().expect("a number");
     let (predicted, measured) = (number("predicted"), number("measured"));
     let error = predicted / measured - 1.0;
+    let saved = result["saved"].as_f64();
+    let saved_error = saved.map(|saved| saved / measured - 1.0);
+    let beside = saved.zip(saved_error).map(|(saved, error)| format!(" {saved:>7.3} s {:>5.1}%", 100.0 * error));
     let mib = |key: &str| number(key) / f64::from(1 << 20);
     let pair = |found: &str, said: &str| format!("{:.0} of {:.0}", mib(found), mib(said));
     println!(
-        "{name:<32} {predicted:>7.3} s {measured:>7.3} s {:>5.1}% {:>7.3} s {:>12} {:>17} {:>17} {:>15} {:>6} {:>15} \
+        "{name:<32} {measured:>7.3} s {predicted:>7.3} s {:>5.1}%{} {:>7.3} s {:>12} {:>17} {:>19} {:>15} {:>6} {:>16} \
          {attempt:>5}{}",
         100.0 * error,
+        beside.unwrap_or_default(),
         number("bound"),
         result["binding"].as_str().expect("a name"),
         pair("read", "read_said"),
@@ -217,13 +256,14 @@ fn line(name: &str, result: &Value, attempt: usize, drift: f64) -> bool {
     let alike = |counted: f64, by_kernel: &str| {
         (number(by_kernel) - counted).abs() <= counted * EXCESS_MAX + f64::from(1 << 20)
     };
-    error.abs() <= ERROR_MAX
+    let is_good = error.abs() <= ERROR_MAX
         && alike(number("read"), "kernel_read")
         && alike(number("written") + number("commits"), "kernel_written")
         && within("read", "read_said")
         && within("written", "written_said")
         && within("peak", "peak_said")
-        && number("misses") == 0.0
+        && number("misses") == 0.0;
+    Judged { is_good, error, saved_error }
 }
 
 /// A configuration in its own process.
@@ -248,8 +288,13 @@ impl Trial<'_> {
             seq: self.case.seq,
             hyper,
         };
-        let setup = self.setup(&job, store);
+        let setup = self.setup(&job, store.clone(), &self.profile);
         let prepared = job.prepare(&setup).expect("the budget suffices");
+        let saved = self.args.saved.as_ref().map(|path| {
+            let profile = MachineProfile::read(path).expect("a saved profile");
+            let setup = Setup { budget: setup.budget, ..self.setup(&job, store, &profile) };
+            job.prepare(&setup).expect("the budget suffices").prediction.seconds
+        });
         let base = resident("VmRSS:");
         let mut rig = job.begin(&setup).expect("the store is made");
         let batch = self.batch();
@@ -272,6 +317,7 @@ impl Trial<'_> {
         let binding = prepared.phases().into_iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds));
         json!({
             "predicted": prepared.prediction.seconds,
+            "saved": saved,
             "measured": times[times.len() / 2],
             "bound": prepared.prediction.lower_bound_seconds,
             "binding": binding.map_or("", |phase| phase.binding.name()),
@@ -288,8 +334,8 @@ impl Trial<'_> {
         })
     }
 
-    fn setup(&self, job: &Job, store: PathBuf) -> Setup {
-        let rates = self.profile.rates(std::slice::from_ref(&store), threads() as u32, None);
+    fn setup(&self, job: &Job, store: PathBuf, profile: &MachineProfile) -> Setup {
+        let rates = profile.rates(std::slice::from_ref(&store), threads() as u32, None);
         let all = Setup {
             stores: vec![store],
             threads: threads(),
