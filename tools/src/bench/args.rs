@@ -94,7 +94,7 @@ pub struct Io {
     /// Less than a minute for a path
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// About a quarter of an hour for a path [default: about two minutes]
+    /// About a quarter of an hour for a path [default: two to three minutes]
     #[arg(long)]
     pub full: bool,
     /// Bytes of the file on each path, which the long write writes once [default: 4GiB, --quick 1GiB, --full 16GiB; at

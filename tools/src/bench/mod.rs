@@ -8,14 +8,15 @@ pub mod peer;
 mod replay;
 mod sim_cmd;
 
+use crate::say;
 use args::{Cli, Command};
 use clap::Parser;
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 /// Runs the command with the words of the command line.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    say::program("mt-bench");
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         // Help and version are no errors to clap either: it knows the stream and the code.
@@ -29,7 +30,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            _ = writeln!(std::io::stderr(), "mt-bench: {}", failure.text);
+            say::err(&failure.text);
             ExitCode::from(failure.code)
         }
     }

@@ -22,6 +22,9 @@ const LINE_POINTS: f64 = 100.0;
 /// Points of a long write that are closer than this have a handful of transfers each.
 const INTERVAL_MIN: f64 = 0.005;
 
+/// EOPNOTSUPP: what a transfer ends with that asks for a way of waiting which the drive's queues are not made for.
+const NOT_SUPPORTED: i32 = 95;
+
 /// Through what transfers go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Through {
@@ -335,7 +338,14 @@ impl<'a> Disk<'a> {
 
     fn variant(&self, setup: &Setup, time: Duration) -> Result<f64, Failure> {
         let mut load = self.ground.load(setup).map_err(failed)?;
-        let moved = self.engine(&mut load, &usual(100), time, u64::MAX, &mut |_| ())?;
+        let is_over = |_, elapsed| elapsed >= time || self.watch.is_stopped();
+        let moved = load.run(&usual(100), is_over, |_| ()).map_err(|error| match &error {
+            Error::Io { source, .. } if source.raw_os_error() == Some(NOT_SUPPORTED) => {
+                Failure::new("the drive or its driver does not support it", 4)
+            }
+            _ => failed(error),
+        })?;
+        self.watch.go_on()?;
         Ok(moved.rate())
     }
 }

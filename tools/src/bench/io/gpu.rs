@@ -196,8 +196,10 @@ fn copies(gpu: &Gpu, effort: &Effort, watch: &Watch) -> Result<Vec<Copied>, Ende
             (Host::Registered, of(PIECE, 4, total)),
             (Host::Pageable, of(PIECE, 1, STAGED_BYTES)),
         ];
-        let others = PIECES.iter().filter(|piece| **piece != PIECE);
-        cases.extend(others.map(|&piece| (Host::Registered, of(piece, 1, total.min(piece * 4_096)))));
+        for piece in PIECES.into_iter().filter(|piece| *piece != PIECE) {
+            cases.push((Host::Registered, of(piece, 1, total.min(piece * 4_096))));
+            cases.push((Host::Pageable, of(piece, 1, STAGED_BYTES)));
+        }
         for (host, copies) in cases {
             watch.part(format!("GPU: copies {}", name(way)));
             watch.go_on()?;

@@ -1,11 +1,12 @@
 //! A report as one HTML page that needs no other file, no script and no network.
 
 use super::gpu::GpuReport;
+use super::options::{READ, WRITE};
 use super::plot::{bar, heat_map, latency_curves, write_line};
 use super::report::{CellReport, PathReport, Report};
 use super::summary::Summary;
 use super::text::{self, block, us};
-use super::verdict::{Verdict, binding};
+use super::verdict::Verdict;
 use crate::machine::checks::Level;
 use crate::report_page::html::{escape, section, table, tile};
 use crate::table::seconds;
@@ -31,7 +32,7 @@ pub fn page(report: &Report) -> String {
     );
     body.push_str(&tiles(report));
     if let Some(verdict) = &report.verdict {
-        body.push_str(&section("Verdict", &(binds(report) + &self::verdict(verdict))));
+        body.push_str(&section("Verdict", &(pages(report) + &self::verdict(report, verdict))));
     }
     report.paths.iter().for_each(|path| body.push_str(&self::path(path)));
     body.push_str(&memory(report));
@@ -78,28 +79,23 @@ fn tiles(report: &Report) -> String {
     out + "</div>\n"
 }
 
-/// What binds, in a sentence.
-fn binds(report: &Report) -> String {
-    let (Some(path), Some(memory)) = (report.paths.first(), &report.memory) else { return String::new() };
-    let found = binding(path, memory.copy_max(), memory.checksum_bytes_per_s.median);
-    found.map_or(String::new(), |(part, rate)| {
-        format!("<p>What binds is <b>{part}</b>, at {:.2} GB/s read and written together.</p>", rate / 1e9)
-    })
+/// What pages pass through, in a sentence.
+fn pages(report: &Report) -> String {
+    text::pages(report).map_or(String::new(), |found| format!("<p>Pages {}.</p>", escape(&found)))
 }
 
-fn verdict(verdict: &Verdict) -> String {
+fn verdict(report: &Report, verdict: &Verdict) -> String {
     let mut out = String::new();
-    let best = [("reads", &verdict.best_read), ("writes", &verdict.best_write)];
-    for (name, best) in best.iter().filter_map(|(name, best)| best.as_ref().map(|best| (name, best))) {
-        out.push_str(&format!(
-            "<p>Best {name}: <b>{} with {} in flight</b>, {:.2} GB/s; nothing is faster by more than a twentieth.</p>",
-            block(best.block_bytes),
-            best.depth,
-            best.bytes_per_s / 1e9
-        ));
+    let best = [("reads", READ, &verdict.best_read), ("writes", WRITE, &verdict.best_write)];
+    for (name, own, best) in best {
+        let Some(best) = best else { continue };
+        out.push_str(&format!("<p>Best {name}: {}.</p>", escape(&text::best(report, best, own))));
     }
-    let rows: Vec<Vec<String>> =
-        verdict.models.iter().map(|model| vec![escape(&model.name), escape(&text::model(model))]).collect();
+    let rows: Vec<Vec<String>> = verdict
+        .models
+        .iter()
+        .map(|model| vec![escape(&model.name), escape(&text::model(report, model).join("\n")).replace('\n', "<br>")])
+        .collect();
     if !rows.is_empty() {
         out.push_str(&table(&["model", "a step, predicted with these rates"], &rows));
     }

@@ -28,7 +28,6 @@ use crate::failure::Failure;
 use crate::machine::host::Host;
 use crate::machine::place::Place;
 use crate::say;
-use crate::table::line;
 use crate::values::all_threads;
 use disk::Disk;
 pub use disk::Through;
@@ -235,7 +234,7 @@ fn everything(
     report.verdict = Some(verdict);
     if args.save {
         let path = profile::save(&profile)?;
-        watch.say(line("saved", &format!("{}: plans take it from now on", path.display())));
+        watch.say(format_args!("saved {}: plans take it from now on", path.display()));
     }
     finish(&mut report, watch);
     Ok(report)

@@ -60,7 +60,7 @@ pub const QUICK: Effort = Effort {
     shapes: &["7b"],
 };
 
-/// Without a flag: about two minutes for one path.
+/// Without a flag: two to three minutes for one path.
 pub const USUAL: Effort = Effort {
     name: "usual",
     file_bytes: 4 << 30,

@@ -2,10 +2,13 @@
 
 use super::gpu::{Found, GpuReport};
 use super::memory::Memory;
+use super::options;
 use super::report::{Against, CellReport, PathReport, Report, Sustained};
 use super::summary::Summary;
-use super::verdict::{Model, Verdict, binding};
+use super::verdict::{Best, Model, Verdict, binding};
 use crate::machine::checks::Check;
+use crate::machine::host::Host;
+use crate::machine::place::Place;
 use crate::table::{count, line, parameters, seconds};
 use mt_trainer::measure::updates::ELEMENT_BYTES;
 use mt_trainer::run::size::human;
@@ -17,6 +20,7 @@ pub fn report(report: &Report) -> Vec<String> {
         "machine",
         &format!("{}, {} cores, {}, Linux {}", host.processor, host.cores, human(host.ram_bytes), host.kernel),
     )];
+    out.push(line("limits", &limits(host)));
     for path in &report.paths {
         out.push(String::new());
         out.extend(self::path(path));
@@ -42,9 +46,41 @@ pub fn report(report: &Report) -> Vec<String> {
     out
 }
 
+/// What the system allows.
+fn limits(host: &Host) -> String {
+    let memory = host.group_memory_bytes.map(|bytes| format!("{} of memory", human(bytes)));
+    let cores = host.group_cores.map(|cores| format!("the time of {cores:.1} cores"));
+    let group: Vec<String> = memory.into_iter().chain(cores).collect();
+    let group = if group.is_empty() { "no limit".to_owned() } else { group.join(" and ") };
+    format!(
+        "control group: {group}; lockable memory: {}; huge pages: {}; {} available on {} NUMA node{}",
+        host.memlock_bytes.map_or("no limit".to_owned(), human),
+        host.huge_pages.as_deref().unwrap_or("none"),
+        human(host.available_bytes),
+        host.numa_nodes.len().max(1),
+        if host.numa_nodes.len() > 1 { "s" } else { "" }
+    )
+}
+
+/// Numbers that are marked.
 fn noisy(report: &Report) -> usize {
-    let cells = report.paths.iter().flat_map(|path| path.cells.iter().chain(&path.sweep));
-    cells.filter(|cell| cell.bytes_per_s.noisy).count()
+    let cells = report.paths.iter().flat_map(|path| path.cells.iter().chain(&path.sweep)).map(|cell| &cell.bytes_per_s);
+    let variants = report.paths.iter().flat_map(|path| path.variants.iter().filter_map(|it| it.bytes_per_s.as_ref()));
+    let memory = report.memory.iter().flat_map(|memory| {
+        let copies = memory.copies.iter().map(|copy| &copy.bytes_per_s);
+        copies.chain([
+            &memory.update_elements_per_s,
+            &memory.update_beside_disk_elements_per_s,
+            &memory.disk_beside_update_bytes_per_s,
+            &memory.checksum_bytes_per_s,
+        ])
+    });
+    let found = report.gpu.iter().filter_map(|gpu| gpu.found.as_ref());
+    let gpu = found.flat_map(|found| {
+        let copies = found.copies.iter().map(|copy| &copy.bytes_per_s);
+        copies.chain(&found.drive_to_gpu_bytes_per_s).chain(&found.gpu_to_drive_bytes_per_s)
+    });
+    cells.chain(variants).chain(memory).chain(gpu).filter(|rate| rate.noisy).count()
 }
 
 fn path(path: &PathReport) -> Vec<String> {
@@ -93,9 +129,9 @@ fn path(path: &PathReport) -> Vec<String> {
         for variant in &path.variants {
             let found = match (&variant.bytes_per_s, &variant.refused) {
                 (Some(rate), _) => gb(rate),
-                (None, why) => format!("- {}", why.as_deref().unwrap_or("")),
+                (None, why) => format!("- ({})", why.as_deref().unwrap_or("")),
             };
-            out.push(format!("  {:<30} {found:>12}", variant.name));
+            out.push(format!("  {:<30} {found:>12}", variant.name).trim_end().to_owned());
         }
     }
     if let Some(sync) = &path.sync_s {
@@ -220,13 +256,16 @@ pub fn against(it: &Against) -> String {
 }
 
 fn memory(memory: &Memory) -> Vec<String> {
-    let each = |copy: &super::memory::Copy| format!("{} GB/s by {}", gb(&copy.bytes_per_s).trim_end(), copy.threads);
+    let each = |copy: &super::memory::Copy| {
+        let threads = if copy.threads == 1 { "thread" } else { "threads" };
+        format!("{} GB/s by {} {threads}", gb(&copy.bytes_per_s).trim_end(), copy.threads)
+    };
     let copies: Vec<String> = memory.copies.iter().map(each).collect();
     let update = |rate: &Summary| {
         format!("{} G elements/s ({:.1} GB/s)", gb(rate).trim_end(), rate.median * ELEMENT_BYTES / 1e9)
     };
     let mut out = vec![
-        line("copying", &format!("{} threads, bytes copied", copies.join(", "))),
+        line("copying", &format!("{}; each byte counted once", copies.join(", "))),
         line(
             "page update",
             &format!("AdamW {} on {} threads", update(&memory.update_elements_per_s), memory.update_threads),
@@ -272,23 +311,16 @@ fn found(found: &Found) -> Vec<String> {
 
 fn verdict(report: &Report, verdict: &Verdict) -> Vec<String> {
     let mut out = Vec::new();
-    if let (Some(path), Some(memory)) = (report.paths.first(), &report.memory)
-        && let Some((part, rate)) = binding(path, memory.copy_max(), memory.checksum_bytes_per_s.median)
+    out.extend(pages(report).map(|text| line("pages", &text)));
+    for (name, own, best) in
+        [("best reads", options::READ, &verdict.best_read), ("best writes", options::WRITE, &verdict.best_write)]
     {
-        out.push(line("binds", &format!("{part}, at {:.2} GB/s read and written together", rate / 1e9)));
+        out.extend(best.as_ref().map(|best| line(name, &self::best(report, best, own))));
     }
-    for (name, best) in [("best reads", &verdict.best_read), ("best writes", &verdict.best_write)] {
-        if let Some(best) = best {
-            let text = format!(
-                "{} with {} in flight: {:.2} GB/s",
-                block(best.block_bytes),
-                best.depth,
-                best.bytes_per_s / 1e9
-            );
-            out.push(line(name, &text));
-        }
+    for model in &verdict.models {
+        let labels = std::iter::once(model.name.as_str()).chain(std::iter::repeat(""));
+        out.extend(labels.zip(self::model(report, model)).map(|(label, text)| line(label, &text)));
     }
-    out.extend(verdict.models.iter().map(|model| line(&model.name, &self::model(model))));
     let to_mend = verdict.to_mend();
     match to_mend.as_slice() {
         [] => out.push(line("to mend", "nothing")),
@@ -297,10 +329,43 @@ fn verdict(report: &Report, verdict: &Verdict) -> Vec<String> {
     out
 }
 
-/// A model's step in words.
-pub fn model(model: &Model) -> String {
+/// What pages pass through, and which part of it is slowest.
+pub fn pages(report: &Report) -> Option<String> {
+    let (path, memory) = (report.paths.first()?, report.memory.as_ref()?);
+    let (copy, checksums) = (memory.copy_max(), memory.checksum_bytes_per_s.median);
+    let (part, rate) = binding(path, copy, checksums)?;
+    Some(format!(
+        "move at {:.2} GB/s, read and written together, where {part} binds; memory copies {:.1} GB/s, a thread's \
+         checksums take {:.1} GB/s",
+        rate / 1e9,
+        copy / 1e9,
+        checksums / 1e9
+    ))
+}
+
+/// The best block and depth, beside what the engine uses.
+pub fn best(report: &Report, best: &Best, own: &str) -> String {
+    let path = report.paths.first();
+    let is_it = |cell: &&CellReport| (cell.block_bytes, cell.depth) == (best.block_bytes, best.depth);
+    let is_noisy = path.is_some_and(|path| path.sweep.iter().filter(is_it).any(|cell| cell.bytes_per_s.noisy));
+    let usual = path.and_then(|path| path.cell(own)).map(|cell| {
+        let rate = cell.bytes_per_s.median / 1e9;
+        format!("; runs use {} with {}: {rate:.2} GB/s", block(cell.block_bytes), cell.depth)
+    });
+    format!(
+        "{} with {} in flight: {:.2} GB/s{}{}",
+        block(best.block_bytes),
+        best.depth,
+        best.bytes_per_s / 1e9,
+        if is_noisy { " (noisy: others may be as good)" } else { "" },
+        usual.unwrap_or_default()
+    )
+}
+
+/// A model's step in words, thought by thought.
+pub fn model(report: &Report, model: &Model) -> Vec<String> {
     if let Some(why) = &model.refused {
-        return format!("not planned: {why}");
+        return vec![format!("not planned: {why}")];
     }
     let gpu = model
         .hiding_tokens_gpu
@@ -310,20 +375,37 @@ pub fn model(model: &Model) -> String {
         tokens => format!("from {} tokens a step on computing hides the drive", count(tokens)),
     };
     let life = model.steps_per_1000_tb.map_or("a step writes nothing".to_owned(), |steps| {
-        format!(
-            "{:.1} GB written a step: {} steps for each 1,000 TB that a drive may write",
-            model.written_bytes as f64 / 1e9,
-            count(steps)
-        )
+        let written = decimal(model.written_bytes);
+        format!("{written} written a step: {} steps for each 1,000 TB that a drive may write", count(steps))
     });
-    format!(
-        "predicted: {} a step of {} tokens ({} parameters), bound by {}; {hiding}{gpu}; {life}; {} on the drives",
-        seconds(model.seconds),
-        count(model.tokens),
-        parameters(model.parameters),
-        model.binding,
-        human(model.disk_bytes)
-    )
+    let free = free_bytes(report);
+    let room = if model.disk_bytes > free { format!(", and {} are free", decimal(free)) } else { String::new() };
+    vec![
+        format!(
+            "predicted: {} a step of {} tokens ({} parameters), bound by {}",
+            seconds(model.seconds),
+            count(model.tokens),
+            parameters(model.parameters),
+            model.binding
+        ),
+        hiding + &gpu,
+        life,
+        format!("needs {} on the drives{room}", decimal(model.disk_bytes)),
+    ]
+}
+
+/// What is free on the file systems that were measured.
+fn free_bytes(report: &Report) -> u64 {
+    let mut places: Vec<&Place> = report.paths.iter().flat_map(|path| &path.places).collect();
+    places.sort_unstable_by_key(|place| (&place.source, &place.mount));
+    places.dedup_by_key(|place| (&place.source, &place.mount));
+    places.iter().map(|place| place.free_bytes).sum()
+}
+
+/// Bytes in the units that drives are sold in.
+fn decimal(bytes: u64) -> String {
+    let gb = bytes as f64 / 1e9;
+    if gb >= 1e3 { format!("{:.2} TB", gb / 1e3) } else { format!("{gb:.1} GB") }
 }
 
 fn mend(check: &Check) -> Vec<String> {
