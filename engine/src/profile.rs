@@ -15,6 +15,8 @@ pub struct Profile {
     pub host_copy_bytes_per_s: f64,
     /// Seconds of one 4 KiB read at depth 1.
     pub disk_latency_s: f64,
+    /// Seconds that a commit takes for its records and syncs once all its pages are written.
+    pub disk_sync_s: f64,
     /// Core-seconds that a byte over the disk link takes from the computation: checksum, system calls, interrupts,
     /// memory.
     pub transfer_cpu_s_per_byte: f64,
@@ -53,6 +55,7 @@ impl Default for Profile {
             disk_mixed_bytes_per_s: 1.2e9,
             host_copy_bytes_per_s: 8e9,
             disk_latency_s: 150e-6,
+            disk_sync_s: 0.02,
             transfer_cpu_s_per_byte: 0.3e-9,
             cores: 2,
             compute_threads: 2,

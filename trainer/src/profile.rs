@@ -22,6 +22,9 @@ use mt_engine::{DeviceId, Profile};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
+/// What a commit takes for its records and syncs once its pages are written; assumed.
+const SYNC_SECONDS: f64 = 0.02;
+
 /// Version of the file's fields.
 pub const VERSION: u32 = 1;
 
@@ -200,6 +203,7 @@ impl MachineProfile {
                 disk_mixed_bytes_per_s: checked(disk.mixed_bytes_per_s),
                 host_copy_bytes_per_s: self.compute.copy_bytes_per_s,
                 disk_latency_s: disk.latency_s,
+                disk_sync_s: SYNC_SECONDS,
                 transfer_cpu_s_per_byte: self.transfer_cpu_s_per_byte,
                 cores,
                 compute_threads: used,

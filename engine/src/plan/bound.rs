@@ -4,10 +4,10 @@
 //! A phase ends at a commit mark, which is a cut for all users. Transfers into RAM and VRAM may run ahead of their
 //! phase and write-backs behind it, but no more bytes than the rings hold are on their way across either end.
 
+use super::predict::Commits;
 use super::rates::Rates;
-use super::simulate::Commit;
 use super::types::Plan;
-use crate::id::DeviceId;
+use crate::id::{DeviceId, Tier};
 use crate::schedule::{Node, Resource};
 
 /// What the stations have to do in a phase, or in all.
@@ -52,7 +52,7 @@ struct Slack {
 }
 
 /// Nanoseconds that a sweep takes at least.
-pub(super) fn lower_bound_ns(plan: &Plan, rates: &Rates, commit: &Commit) -> u128 {
+pub(super) fn lower_bound_ns(plan: &Plan, rates: &Rates, commits: &Commits) -> u128 {
     let at = |id: DeviceId| plan.devices.iter().position(|share| share.device == id).expect("a device of the plan");
     let (mut all, mut phase, mut phases) = (Load::none(plan), Load::none(plan), 0u128);
     let slack = slack(plan, rates);
@@ -81,10 +81,12 @@ pub(super) fn lower_bound_ns(plan: &Plan, rates: &Rates, commit: &Commit) -> u12
     }
     phases += phase.ns(plan, rates, &slack);
     all.add(&phase);
-    all.disk_write += commit.host_bytes;
-    for &(id, bytes) in &commit.from_devices {
-        all.disk_write += bytes;
-        all.devices[at(id)].2 += rates.link(id).down_bytes(bytes);
+    let period = if plan.schedule.cyclic { u64::from(commits.every.max(1)) } else { 1 };
+    all.disk_write += commits.bytes() / period;
+    for flushed in &commits.flushed {
+        if let Tier::Device(id) = flushed.tier {
+            all.devices[at(id)].2 += rates.link(id).down_bytes(flushed.bytes) / period;
+        }
     }
     let none = Slack { disk_ns: 0, links_ns: vec![0; plan.devices.len()] };
     let cores = rates.cores_ns(all.host_ns, all.disk_read + all.disk_write);

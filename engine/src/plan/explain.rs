@@ -129,6 +129,7 @@ fn station(station: Station) -> String {
         Station::DiskWrite => "disk writes".to_owned(),
         Station::Upload(device) => format!("link {} up", device.0),
         Station::Download(device) => format!("link {} down", device.0),
+        Station::Commit => "commits".to_owned(),
     }
 }
 

@@ -109,10 +109,21 @@ pub fn plan(
     Ok((plan, prediction))
 }
 
-/// The simulated sweep that the prediction is read from, the steady one of a cyclic schedule: when each node begins and
-/// ends, and each transfer.
+/// A simulated sweep, the steady one of a cyclic schedule, and one that no commit touches where there is such: when
+/// each node begins and ends, and each transfer.
 pub fn timeline(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Timeline {
-    predict::timeline(plan, shape, profile)
+    predict::timelines(plan, shape, profile).swap_remove(0).1
+}
+
+/// The sweeps from one commit to the next, each with how many are like it: first those that no commit touches, if there
+/// are any. Together they take the predicted time.
+pub fn timelines(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Vec<(u32, Timeline)> {
+    predict::timelines(plan, shape, profile)
+}
+
+/// What a plan costs on another machine, or with other commits, than it was made for. Its placement stays.
+pub fn predict(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Prediction {
+    predict::predict(plan, shape, profile)
 }
 
 /// Every device that is used, or that holds runs, has a link.

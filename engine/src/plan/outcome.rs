@@ -43,6 +43,8 @@ pub enum Station {
     Upload(DeviceId),
     /// From VRAM to RAM.
     Download(DeviceId),
+    /// A commit: its writes of what lives in memory and its syncs. Only ever waited for; its writes are the disk's.
+    Commit,
 }
 
 /// How long a station works in a sweep.
@@ -66,7 +68,7 @@ pub struct Stall {
     pub seconds: f64,
 }
 
-/// What a plan is expected to cost, per sweep in the steady state.
+/// What a plan is expected to cost, per sweep in the steady state: the mean of the sweeps from one commit to the next.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Prediction {
     /// Seconds of one sweep.
@@ -92,6 +94,8 @@ pub struct Span {
     pub begin_ns: u64,
     /// The access's bytes are there, or the work is done.
     pub end_ns: u64,
+    /// Of it: waiting for a commit.
+    pub commit_ns: u64,
 }
 
 /// A transfer of a simulated sweep, in nanoseconds from the sweep's beginning.

@@ -4,80 +4,110 @@
 use super::bound::lower_bound_ns;
 use super::outcome::{Busy, DevicePrediction, DiskTraffic, Prediction, Stall, Timeline};
 use super::rates::Rates;
-use super::simulate::{Commit, simulate};
+use super::simulate::{Simulated, simulate};
 use super::types::{Interval, Plan, Shape};
 use crate::config::Kind;
 use crate::id::{DeviceId, Run, Tier};
 use crate::profile::Profile;
+use std::collections::BTreeMap;
 
 /// Nanoseconds per second.
 pub(super) const SECOND: u128 = 1_000_000_000;
 
-/// Predicts one sweep in the steady state of a cyclic schedule; for another, one sweep until its last write-back.
+/// What commits move, and how often.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Commits {
+    /// Sweeps from one to the next; 0: there are none, as without a disk.
+    pub every: u32,
+    /// Something that a commit makes durable is changed at all.
+    pub has_any: bool,
+    /// What one writes from memory, in the order in which the engine does.
+    pub flushed: Vec<Flushed>,
+    /// For each interval whether it changes bytes that a commit makes durable.
+    pub is_kept: Vec<bool>,
+}
+
+/// A run that a commit writes from its home in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Flushed {
+    pub run: Run,
+    pub tier: Tier,
+    pub bytes: u64,
+}
+
+impl Commits {
+    /// The commits of a plan.
+    fn of(plan: &Plan, shape: &Shape<'_>) -> Commits {
+        let every = if shape.has_disk { shape.sweeps_per_commit } else { 0 };
+        let is_kept = |interval: &Interval| {
+            let kind = shape.regions[interval.run.region.0 as usize].kind;
+            every > 0 && interval.mode.writes() && kind == Kind::Checkpointed
+        };
+        let is_kept: Vec<bool> = plan.intervals.iter().map(is_kept).collect();
+        let in_memory = plan.intervals.iter().zip(&is_kept).filter(|(i, kept)| **kept && i.home.tier() != Tier::Disk);
+        let mut flushed: Vec<_> =
+            in_memory.map(|(i, _)| Flushed { run: i.run, tier: i.home.tier(), bytes: i.bytes }).collect();
+        flushed.sort_unstable_by_key(|it| (it.tier, it.run));
+        flushed.dedup();
+        Commits { every, has_any: is_kept.contains(&true), flushed, is_kept }
+    }
+
+    /// Bytes that a commit writes from memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.flushed.iter().map(|flushed| flushed.bytes).sum()
+    }
+}
+
+/// Predicts one sweep in the steady state of a cyclic schedule, the mean of those from one commit to the next; for
+/// another, one sweep until its last write-back and its commit.
 pub(super) fn predict(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Prediction {
     let rates = Rates::of(profile);
-    let flushed = flushed(plan, shape);
-    let commit = commit(&flushed, shape);
-    let lower_ns = lower_bound_ns(plan, &rates, &commit);
-    let simulated = simulate(plan, &rates, &commit, false);
+    let commits = Commits::of(plan, shape);
+    let lower_ns = lower_bound_ns(plan, &rates, &commits);
+    let Simulated { sweeps, host_peak_bytes, device_peak_bytes } = simulate(plan, &rates, &commits, false);
+    let period: u128 = sweeps.iter().map(|sweep| u128::from(sweep.times)).sum();
+    let mut ns = 0;
+    let (mut busy, mut stalls) = (BTreeMap::new(), BTreeMap::new());
+    for sweep in &sweeps {
+        let times = u128::from(sweep.times);
+        ns += times * sweep.ns;
+        sweep.busy.iter().for_each(|&(station, ns)| *busy.entry(station).or_default() += times * ns);
+        sweep.stalls.iter().for_each(|&(who, ns)| *stalls.entry(who).or_default() += times * ns);
+    }
     let seconds = |ns: u128| ns as f64 / SECOND as f64;
-    let busy = simulated.busy.iter().map(|&(station, ns)| Busy { station, seconds: seconds(ns) });
-    let stalls = simulated.stalls.iter().map(|&((user, cause), ns)| Stall { user, cause, seconds: seconds(ns) });
+    let mean = |sum: u128| seconds(sum / period);
+    let busy = busy.into_iter().map(|(station, ns)| Busy { station, seconds: mean(ns) });
+    let stalls = stalls.into_iter().map(|((user, cause), ns)| Stall { user, cause, seconds: mean(ns) });
     Prediction {
-        // A single simulated sweep may borrow from its neighbours; over many it cannot.
-        seconds: seconds(simulated.ns.max(lower_ns)),
+        // A few simulated sweeps may borrow from their neighbours; over many they cannot.
+        seconds: seconds((ns / period).max(lower_ns)),
         lower_bound_seconds: seconds(lower_ns),
-        disk: disk_traffic(plan, &flushed),
-        peak_host_bytes: plan.placed_bytes + simulated.host_peak_bytes + plan.host_work_bytes,
-        devices: devices(plan, &flushed, &simulated.device_peak_bytes),
+        disk: disk_traffic(plan, &commits),
+        peak_host_bytes: plan.placed_bytes + host_peak_bytes + plan.host_work_bytes,
+        devices: devices(plan, &commits, &device_peak_bytes),
         busy: busy.collect(),
         stalls: stalls.collect(),
     }
 }
 
-/// As [`super::timeline`].
-pub(super) fn timeline(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Timeline {
-    simulate(plan, &Rates::of(profile), &commit(&flushed(plan, shape), shape), true).timeline
-}
-
-/// Runs that a commit writes from their home in memory: checkpointed ones that the sweep changes.
-fn flushed(plan: &Plan, shape: &Shape<'_>) -> Vec<(Run, Tier, u64)> {
-    if shape.sweeps_per_commit == 0 {
-        return Vec::new();
-    }
-    let is_kept = |interval: &&Interval| {
-        let kind = shape.regions[interval.run.region.0 as usize].kind;
-        interval.home.tier() != Tier::Disk && interval.mode.writes() && kind == Kind::Checkpointed
-    };
-    let mut written: Vec<_> = plan.intervals.iter().filter(is_kept).map(|i| (i.run, i.home.tier(), i.bytes)).collect();
-    written.sort_unstable();
-    written.dedup();
-    written
-}
-
-/// A sweep's share of what its commit moves.
-fn commit(flushed: &[(Run, Tier, u64)], shape: &Shape<'_>) -> Commit {
-    let share = |bytes: u64| bytes.checked_div(u64::from(shape.sweeps_per_commit)).unwrap_or(0);
-    let in_ram = flushed.iter().filter(|(_, tier, _)| *tier == Tier::Host);
-    let from_devices = flushed.iter().filter_map(|&(_, tier, bytes)| match tier {
-        Tier::Device(device) => Some((device, share(bytes))),
-        _ => None,
-    });
-    Commit { host_bytes: share(in_ram.map(|&(_, _, bytes)| bytes).sum()), from_devices: from_devices.collect() }
+/// As [`super::timelines`].
+pub(super) fn timelines(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Vec<(u32, Timeline)> {
+    let simulated = simulate(plan, &Rates::of(profile), &Commits::of(plan, shape), true);
+    simulated.sweeps.into_iter().map(|sweep| (sweep.times, sweep.timeline)).collect()
 }
 
 /// Bytes that one sweep moves over the disk link.
-fn disk_traffic(plan: &Plan, flushed: &[(Run, Tier, u64)]) -> DiskTraffic {
+fn disk_traffic(plan: &Plan, commits: &Commits) -> DiskTraffic {
     let bytes = |moves: fn(&Interval) -> bool| plan.intervals.iter().filter(|i| moves(i)).map(|i| i.bytes).sum();
     DiskTraffic {
         read_bytes: bytes(Interval::reads_disk),
         write_bytes: bytes(Interval::writes_disk),
-        commit_bytes: flushed.iter().map(|&(_, _, bytes)| bytes).sum(),
+        commit_bytes: commits.bytes(),
     }
 }
 
 /// Bytes over the link of each device, and what it holds at most.
-fn devices(plan: &Plan, flushed: &[(Run, Tier, u64)], peaks: &[u64]) -> Vec<DevicePrediction> {
+fn devices(plan: &Plan, commits: &Commits, peaks: &[u64]) -> Vec<DevicePrediction> {
     let mut devices: Vec<DevicePrediction> = plan
         .devices
         .iter()
@@ -99,7 +129,7 @@ fn devices(plan: &Plan, flushed: &[(Run, Tier, u64)], peaks: &[u64]) -> Vec<Devi
             device.download_bytes += download;
         }
     }
-    for &(_, tier, bytes) in flushed {
+    for &Flushed { tier, bytes, .. } in &commits.flushed {
         if let Tier::Device(device) = tier {
             devices[at(device)].commit_bytes += bytes;
         }

@@ -110,7 +110,7 @@ fn expected_of_user(node: &Node, span: Span) -> Option<Event> {
         Node::Work { tag, .. } => (Doing::Working, *tag, None),
         Node::Commit => return None,
     };
-    let Span { begin_ns, end_ns } = span;
+    let Span { begin_ns, end_ns, .. } = span;
     let event = Event { doing, begin_ns, end_ns, volume: 0, run, bytes: 0, operations: 0, tag: Some(tag) };
     (end_ns > begin_ns).then_some(event)
 }

@@ -40,6 +40,8 @@ pub(super) struct Rates {
     pub mixed: u64,
     /// Nanoseconds from the end of a read's transfer to its completion.
     pub latency_ns: u64,
+    /// Nanoseconds from a commit's last page to its being durable.
+    pub sync_ns: u64,
     /// Attoseconds of one core a byte.
     byte_as: u64,
     cores: u64,
@@ -60,6 +62,7 @@ impl Rates {
             write: whole(profile.disk_write_bytes_per_s),
             mixed: whole(profile.disk_mixed_bytes_per_s).max(2),
             latency_ns: (profile.disk_latency_s * SECOND as f64) as u64,
+            sync_ns: (profile.disk_sync_s.max(0.0) * SECOND as f64) as u64,
             byte_as: (profile.transfer_cpu_s_per_byte.max(0.0) * 1e18) as u64,
             cores: u64::from(cores),
             threads: u64::from(threads),

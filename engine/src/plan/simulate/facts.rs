@@ -2,7 +2,8 @@
 
 use super::super::outcome::Station;
 use super::super::types::{Interval, Place, Plan};
-use super::{Commit, NONE};
+use super::super::predict::Commits;
+use super::NONE;
 use crate::id::{DeviceId, Tier};
 use crate::schedule::{Node, Resource};
 
@@ -16,7 +17,7 @@ pub(super) struct Stays {
 /// Derived from a plan.
 pub(super) struct Facts<'a> {
     pub plan: &'a Plan,
-    pub commit: &'a Commit,
+    pub commits: &'a Commits,
     pub devices: Vec<DeviceId>,
     /// Who has nodes of its own: the host, then devices by number.
     pub users: Vec<Station>,
@@ -35,6 +36,8 @@ pub(super) struct Facts<'a> {
     /// Whether different users take or give back leases of the interval's run, so that also an access in place waits
     /// for others.
     pub is_shared: Vec<bool>,
+    /// For each interval that changes its run in place, the number of the run in the list of a commit; else `NONE`.
+    pub flush_of: Vec<u32>,
     /// Intervals by release node.
     by_release: Vec<u32>,
     /// For each node where its part of `by_release` begins.
@@ -42,11 +45,11 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn new(plan: &'a Plan, commit: &'a Commit) -> Facts<'a> {
+    pub(super) fn new(plan: &'a Plan, commits: &'a Commits) -> Facts<'a> {
         let count = plan.schedule.nodes.len();
         let mut facts = Facts {
             plan,
-            commit,
+            commits,
             devices: plan.devices.iter().map(|share| share.device).collect(),
             users: Vec::new(),
             nodes: Vec::new(),
@@ -56,6 +59,7 @@ impl<'a> Facts<'a> {
             windows: Vec::new(),
             previous: vec![NONE; plan.intervals.len()],
             is_shared: vec![false; plan.intervals.len()],
+            flush_of: vec![NONE; plan.intervals.len()],
             by_release: (0..plan.intervals.len() as u32).collect(),
             release_start: Vec::with_capacity(count + 1),
         };
@@ -76,7 +80,13 @@ impl<'a> Facts<'a> {
         }
         facts.list_runs();
         facts.list_releases();
+        facts.list_flushes();
         facts
+    }
+
+    /// Whether an interval changes bytes that a commit makes durable.
+    pub(super) fn is_kept(&self, number: u32) -> bool {
+        self.commits.is_kept[number as usize % self.plan.intervals.len()]
     }
 
     /// The interval with this number through all sweeps.
@@ -135,6 +145,18 @@ impl<'a> Facts<'a> {
                 self.is_shared[index as usize] = is_shared;
                 self.previous[index as usize] = before;
                 before = index;
+            }
+        }
+    }
+
+    fn list_flushes(&mut self) {
+        let flushed = &self.commits.flushed;
+        let mut by_run: Vec<u32> = (0..flushed.len() as u32).collect();
+        by_run.sort_unstable_by_key(|&item| flushed[item as usize].run);
+        for (index, interval) in self.plan.intervals.iter().enumerate() {
+            if self.commits.is_kept[index] && interval.place != Place::Window {
+                let found = by_run.binary_search_by_key(&interval.run, |&item| flushed[item as usize].run);
+                self.flush_of[index] = by_run[found.expect("a commit flushes every run that is changed in place")];
             }
         }
     }

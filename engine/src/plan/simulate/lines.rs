@@ -13,8 +13,8 @@ pub(super) enum Job {
     Fetch(u32),
     /// Bytes leave an interval.
     Leave(u32),
-    /// A commit writes what is placed in RAM, or in VRAM and then through this staging span.
-    Flush(Option<u32>),
+    /// A commit writes the run of this number in its list, if it lives in VRAM through a span of the staging ring.
+    Flush { item: u32, span: Option<u32> },
 }
 
 /// A transfer: bytes times `SECOND` still to move.

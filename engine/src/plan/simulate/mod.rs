@@ -7,9 +7,14 @@
 //! bandwidth of RAM. Transfers of one way are served in the order in which they become possible; the latency of the
 //! disk delays a completion without occupying the link, that of a link occupies it.
 //!
+//! A commit begins at the first mark of a sweep that has one to make, or at its end: it writes what lives in memory,
+//! waits for the write-backs that were on their way, and is durable when the volumes have synced. Meanwhile who changes
+//! a run in place waits for the run's flush, what is given back stays where it is, and the next commit waits.
+//!
 //! `facts` is what it looks up in the plan, `lines` moves bytes, `ring` is a window, `stays` says what happens to an
-//! interval, `users` who goes on when, `stalls` what somebody who cannot go on waits for.
+//! interval, `users` who goes on when, `commit` makes commits, `stalls` what somebody who cannot go on waits for.
 
+mod commit;
 mod facts;
 mod lines;
 mod ring;
@@ -18,9 +23,11 @@ mod stays;
 mod users;
 
 use super::outcome::{Span, Station, Timeline};
+use super::predict::Commits;
 use super::rates::{FULL, Rates};
 use super::types::Plan;
 use crate::id::DeviceId;
+use commit::Committing;
 use facts::Facts;
 use lines::{Job, Lines};
 use ring::Ring;
@@ -31,46 +38,62 @@ use users::User;
 /// No index.
 const NONE: u32 = u32::MAX;
 
-/// A sweep's share of what its commit moves.
+/// A sweep as it was measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Commit {
-    /// Written for runs that live in RAM.
-    pub host_bytes: u64,
-    /// Copied from VRAM and written, run by run.
-    pub from_devices: Vec<(DeviceId, u64)>,
+pub(super) struct Measured {
+    /// How many sweeps from one commit to the next are like it.
+    pub times: u32,
+    /// A steady sweep, or the only one with its last write-back and commit.
+    pub ns: u128,
+    /// How long each station worked, if it did.
+    pub busy: Vec<(Station, u128)>,
+    /// How long each user waited for each station.
+    pub stalls: Vec<((Station, Station), u128)>,
+    /// The sweep, if it was recorded.
+    pub timeline: Timeline,
 }
 
 /// What the simulation measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Simulated {
-    /// One steady sweep, or the only one with its last write-back.
-    pub ns: u128,
+    /// The sweeps from one commit to the next: first one of those that no commit touches, if there are any.
+    pub sweeps: Vec<Measured>,
     /// Most bytes of the arena's window and of staging in use.
     pub host_peak_bytes: u64,
     /// The same of each device's window.
     pub device_peak_bytes: Vec<u64>,
-    /// How long each station worked in that sweep, if it did.
-    pub busy: Vec<(Station, u128)>,
-    /// How long each user waited for each station in that sweep.
-    pub stalls: Vec<((Station, Station), u128)>,
-    /// That sweep, if it was recorded.
-    pub timeline: Timeline,
 }
 
-/// Runs a cyclic plan twice and measures the second sweep; runs another plan once.
-pub(super) fn simulate(plan: &Plan, rates: &Rates, commit: &Commit, record: bool) -> Simulated {
-    let facts = Facts::new(plan, commit);
+/// Runs a cyclic plan until it is steady and measures the sweeps from one commit to the next; runs another plan once.
+pub(super) fn simulate(plan: &Plan, rates: &Rates, commits: &Commits, record: bool) -> Simulated {
+    let facts = Facts::new(plan, commits);
     let mut course = Course::new(&facts, rates);
-    if plan.schedule.cyclic {
-        course.sweep();
-        course.sweep += 1;
-    }
-    course.measure(record);
-    course.sweep();
-    if !plan.schedule.cyclic {
+    let every = commits.every;
+    let sweeps = if !plan.schedule.cyclic {
+        course.measure(record);
+        course.sweep(every > 0);
         while course.step() {}
+        vec![course.measured(1)]
+    } else if every <= 1 {
+        course.sweep(every == 1);
+        vec![course.another(every == 1, record)]
+    } else {
+        course.sweep(false);
+        let plain = course.another(false, record);
+        let mut sweeps = vec![plain, course.another(true, record)];
+        // The sweep behind the commit's changes what is still being flushed, and meets what was kept back.
+        while sweeps.len() <= every as usize && (sweeps.len() < 3 || course.commit.is_running()) {
+            sweeps.push(course.another(false, record));
+        }
+        sweeps[0].times = every - (sweeps.len() as u32 - 1);
+        sweeps.retain(|sweep| sweep.times > 0);
+        sweeps
+    };
+    Simulated {
+        sweeps,
+        host_peak_bytes: course.windows[0].peak() + course.staging.peak(),
+        device_peak_bytes: course.windows[1..].iter().map(Ring::peak).collect(),
     }
-    course.simulated()
 }
 
 struct Course<'a> {
@@ -86,14 +109,16 @@ struct Course<'a> {
     held: VecDeque<(DeviceId, Job, u64)>,
     /// Reads transferred, with the time of their completion.
     arriving: VecDeque<(u128, u32)>,
-    /// Every interval, numbered through three sweeps: the measured two and what is prefetched at the end.
+    /// Every interval, numbered through all sweeps, the next one with what is prefetched from it included.
     stays: Vec<Stay>,
+    commit: Committing,
     users: Vec<User>,
     /// Nodes of this sweep that are done, the first that is not, and the marks passed.
     done: Vec<bool>,
     first_undone: u32,
     marks_passed: usize,
-    committed: bool,
+    /// A commit is still to begin in this sweep.
+    commits: bool,
     /// Sweeps ended.
     sweep: u32,
     now: u128,
@@ -117,12 +142,13 @@ impl<'a> Course<'a> {
             staging: Ring::new(plan.staging_bytes),
             held: VecDeque::new(),
             arriving: VecDeque::new(),
-            stays: vec![Stay::default(); 3 * plan.intervals.len()],
+            stays: Vec::new(),
+            commit: Committing::new(facts.commits.flushed.len()),
             users: vec![User::default(); facts.users.len()],
             done: Vec::new(),
             first_undone: 0,
             marks_passed: 0,
-            committed: false,
+            commits: false,
             sweep: 0,
             now: 0,
             begin: 0,
@@ -140,23 +166,32 @@ impl<'a> Course<'a> {
         self.lines.reset_busy();
         self.users.iter_mut().for_each(|user| user.busy_ns = 0);
         if record {
-            let none = Span { begin_ns: 0, end_ns: 0 };
+            let none = Span { begin_ns: 0, end_ns: 0, commit_ns: 0 };
             self.timeline.nodes = vec![none; self.facts.plan.schedule.nodes.len()];
+            self.timeline.transfers.clear();
         }
     }
 
-    fn simulated(self) -> Simulated {
+    /// Runs and measures one more sweep, in which a commit begins or none.
+    fn another(&mut self, commits: bool, record: bool) -> Measured {
+        self.sweep += 1;
+        self.measure(record);
+        self.sweep(commits);
+        self.measured(1)
+    }
+
+    /// What was measured since `measure`.
+    fn measured(&mut self, times: u32) -> Measured {
         let users = self.facts.users.iter().copied().zip(self.users.iter().map(|user| user.busy_ns));
         let busy = users.chain(self.lines.busy()).filter(|&(_, ns)| ns > 0);
         let mut busy: Vec<_> = busy.collect();
         busy.sort_unstable();
-        Simulated {
+        Measured {
+            times,
             ns: self.now - self.begin,
-            host_peak_bytes: self.windows[0].peak() + self.staging.peak(),
-            device_peak_bytes: self.windows[1..].iter().map(Ring::peak).collect(),
             busy,
-            stalls: self.stalls.into_iter().collect(),
-            timeline: self.timeline,
+            stalls: std::mem::take(&mut self.stalls).into_iter().collect(),
+            timeline: std::mem::take(&mut self.timeline),
         }
     }
 
@@ -170,7 +205,8 @@ impl<'a> Course<'a> {
         let events = works
             .map(|user| self.now + self.users[user].work.div_ceil(speed_of(user)))
             .chain(self.lines.next_end(self.now))
-            .chain(self.arriving.front().map(|&(time, _)| time));
+            .chain(self.arriving.front().map(|&(time, _)| time))
+            .chain(self.commit.durable_at());
         let Some(time) = events.min() else { return false };
         let passed = time - self.now;
         let speeds: [u128; 2] = [u128::from(speed), u128::from(FULL)];
@@ -201,6 +237,7 @@ impl<'a> Course<'a> {
                 self.landed(number);
             }
         }
+        self.go_on_committing();
     }
 
     fn record(&mut self, ended: &lines::Ended) {
@@ -209,7 +246,7 @@ impl<'a> Course<'a> {
         }
         let interval = match ended.job {
             Job::Fetch(number) | Job::Leave(number) => Some(number % self.facts.plan.intervals.len() as u32),
-            Job::Flush(_) => None,
+            Job::Flush { .. } => None,
         };
         self.timeline.transfers.push(super::outcome::Transfer {
             station: ended.station,

@@ -20,6 +20,7 @@ impl Course<'_> {
             if self.users[user].work == 0 && passed > 0 {
                 let cause = self.cause_of_user(user, TURNS);
                 *self.stalls.entry((self.facts.users[user], cause)).or_default() += passed;
+                self.users[user].commit_ns += if cause == Station::Commit { passed } else { 0 };
             }
         }
     }
@@ -53,6 +54,10 @@ impl Course<'_> {
     }
 
     fn cause_of_first_undone(&self, turns: u32) -> Station {
+        let is_at_mark = self.facts.marks.get(self.marks_passed) == Some(&self.first_undone);
+        if is_at_mark && self.commit.is_running() {
+            return Station::Commit;
+        }
         if (self.first_undone as usize) < self.done.len() {
             self.cause_of_node(self.first_undone, turns)
         } else {
@@ -73,7 +78,9 @@ impl Course<'_> {
             return self.anything();
         }
         match self.stage(number) {
+            _ if self.is_in_flush(number) => Station::Commit,
             Stage::Coming(station) | Stage::Leaving(station) => station,
+            Stage::KeptBack => Station::Commit,
             Stage::Held => match self.staging.oldest().filter(|&owner| owner != super::NONE) {
                 Some(owner) if owner != number => self.cause_of_interval(owner, turns - 1),
                 _ => Station::DiskWrite,

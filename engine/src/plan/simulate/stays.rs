@@ -19,6 +19,8 @@ pub(super) enum Stage {
     Ready,
     /// Released; its bytes wait in VRAM for a span of the staging ring.
     Held,
+    /// Released while a commit is being made that it does not belong to; its bytes stay until that is durable.
+    KeptBack,
     /// Released; its bytes leave over this line.
     Leaving(Station),
     /// Over: the run may be fetched again.
@@ -89,7 +91,7 @@ impl Course<'_> {
     pub(super) fn next_stay(&self, window: usize) -> Option<u32> {
         let stays = &self.facts.windows[window].intervals;
         let (next, count) = (self.next[window] as usize, stays.len());
-        (next < 3 * count).then(|| (next / count * self.facts.plan.intervals.len()) as u32 + stays[next % count])
+        (next < (self.sweep as usize + 2) * count).then(|| (next / count * self.facts.plan.intervals.len()) as u32 + stays[next % count])
     }
 
     /// Whether the plan lets the next stay of a window begin by now; else the interval whose access must come first.
@@ -172,11 +174,13 @@ impl Course<'_> {
                 self.reserve();
             }
             (_, Job::Leave(number)) => self.over(number),
-            (Station::Download(_), job @ Job::Flush(_)) => self.lines.push(Station::DiskWrite, job, ended.bytes),
-            (_, Job::Flush(None)) => {}
-            (_, Job::Flush(Some(span))) => {
-                self.staging.give_back(span);
-                self.stage_held();
+            (Station::Download(_), job @ Job::Flush { .. }) => self.lines.push(Station::DiskWrite, job, ended.bytes),
+            (_, Job::Flush { item, span }) => {
+                if let Some(span) = span {
+                    self.staging.give_back(span);
+                    self.stage_held();
+                }
+                self.commit.flushed(item, ended.bytes);
             }
         }
     }
@@ -202,6 +206,20 @@ impl Course<'_> {
             (Place::Placed { .. }, _) if !is_shared => {}
             (Place::Placed { .. }, _) => self.over(number),
             _ if !interval.mode.writes() => self.over(number),
+            _ if self.facts.is_kept(number) && self.commit.is_running() => {
+                self.stays[number as usize].stage = Stage::KeptBack;
+                self.commit.keep_back(number);
+            }
+            _ => self.depart(number),
+        }
+    }
+
+    /// Changed bytes leave the window for the run's home.
+    pub(super) fn depart(&mut self, number: u32) {
+        let interval = self.facts.interval(number);
+        self.commit.leaving += u32::from(self.facts.is_kept(number));
+        match (interval.place, interval.home) {
+            (Place::Placed { .. }, _) => unreachable!("what is changed in place stays there"),
             (Place::Window, Home::Device { device, .. }) => self.leave(number, Station::Upload(device)),
             (Place::Window, Home::Host { .. }) => self.leave(number, Station::Download(device_of(interval))),
             (Place::Window, Home::Disk) if interval.is_on_device() => {
@@ -224,13 +242,20 @@ impl Course<'_> {
                     self.stays[number as usize].staging_span = span;
                     self.leave(number, Station::Download(device));
                 }
-                _ => self.lines.push(Station::Download(device), Job::Flush(Some(span)), bytes),
+                Job::Flush { item, .. } => {
+                    self.lines.push(Station::Download(device), Job::Flush { item, span: Some(span) }, bytes);
+                }
+                Job::Fetch(_) => unreachable!("what comes to an interval takes no span of the staging ring"),
             }
         }
     }
 
     /// An interval is over: its run may be fetched again, and its spans are given back.
     fn over(&mut self, number: u32) {
+        let interval = self.facts.interval(number);
+        if interval.place == Place::Window && self.facts.is_kept(number) {
+            self.commit.leaving -= 1;
+        }
         self.stays[number as usize].stage = Stage::Done;
         self.give_back_device_span(number);
         let staging_span = std::mem::replace(&mut self.stays[number as usize].staging_span, NONE);

@@ -3,9 +3,8 @@
 use super::super::outcome::Span;
 use super::super::rates::FULL;
 use super::super::types::Place;
-use super::lines::Job;
-use super::stays::Stage;
-use super::{Course, Station};
+use super::stays::{Stage, Stay};
+use super::Course;
 use crate::schedule::Node;
 
 /// Who goes through the nodes of one resource.
@@ -23,15 +22,19 @@ pub(super) struct User {
     asked: u32,
     /// Nanoseconds of work.
     pub busy_ns: u128,
+    /// Nanoseconds for which the node at hand has waited for a commit.
+    pub commit_ns: u128,
 }
 
 impl Course<'_> {
-    /// The users pass through the schedule once.
-    pub(super) fn sweep(&mut self) {
+    /// The users pass through the schedule once; `commits`: a commit begins there.
+    pub(super) fn sweep(&mut self, commits: bool) {
+        let intervals = self.facts.plan.intervals.len();
+        self.stays.resize((self.sweep as usize + 2) * intervals, Stay::default());
         let nodes = self.facts.plan.schedule.nodes.len();
         self.done.clear();
         self.done.resize(nodes, false);
-        (self.first_undone, self.marks_passed, self.committed) = (0, 0, false);
+        (self.first_undone, self.marks_passed, self.commits) = (0, 0, commits && self.facts.commits.has_any);
         for user in &mut self.users {
             *user = User { busy_ns: user.busy_ns, ..User::default() };
         }
@@ -44,8 +47,9 @@ impl Course<'_> {
             }
             assert!(self.step(), "the simulated sweep is stuck before node {}", self.first_undone);
         }
-        if !self.committed {
-            self.flush();
+        if self.commits {
+            while self.commit.is_running() && self.step() {}
+            self.begin_commit();
         }
     }
 
@@ -129,7 +133,7 @@ impl Course<'_> {
         if place == Place::Window {
             return self.stage(number) == Stage::Ready;
         }
-        if is_shared && !self.before(number).is_none_or(|before| self.is_over(before)) {
+        if self.is_in_flush(number) || is_shared && !self.before(number).is_none_or(|before| self.is_over(before)) {
             return false;
         }
         self.stays[number as usize].stage = Stage::Ready;
@@ -137,8 +141,8 @@ impl Course<'_> {
     }
 
     fn finish(&mut self, user: usize, node: u32) {
-        self.span(node, self.users[user].begin);
-        let User { at, asked, busy_ns, .. } = self.users[user];
+        let User { at, asked, busy_ns, begin, commit_ns, .. } = self.users[user];
+        self.span(node, begin, commit_ns);
         self.users[user] = User { at: at + 1, asked, busy_ns, ..User::default() };
         self.done[node as usize] = true;
         for at in 0..self.facts.released_at(node).len() {
@@ -152,8 +156,9 @@ impl Course<'_> {
         self.pass_marks();
     }
 
-    /// Moves over what is done; a mark is done when all in front of it is.
-    fn pass_marks(&mut self) {
+    /// Moves over what is done; a mark is done when all in front of it is, and one at which a commit begins when the
+    /// commit before is durable.
+    pub(super) fn pass_marks(&mut self) {
         loop {
             while self.done.get(self.first_undone as usize) == Some(&true) {
                 self.first_undone += 1;
@@ -161,32 +166,23 @@ impl Course<'_> {
             if self.facts.marks.get(self.marks_passed) != Some(&self.first_undone) {
                 return;
             }
-            self.span(self.first_undone, Some(self.now));
+            if self.commits && self.commit.is_running() {
+                return;
+            }
+            self.span(self.first_undone, Some(self.now), 0);
             self.done[self.first_undone as usize] = true;
             self.marks_passed += 1;
-            if !self.committed {
-                self.flush();
+            if self.commits {
+                self.begin_commit();
             }
         }
     }
 
-    /// The commit writes what lives in memory.
-    fn flush(&mut self) {
-        self.committed = true;
-        let commit = self.facts.commit;
-        if commit.host_bytes > 0 {
-            self.lines.push(Station::DiskWrite, Job::Flush(None), commit.host_bytes);
-        }
-        let from_devices = commit.from_devices.iter().filter(|(_, bytes)| *bytes > 0);
-        self.held.extend(from_devices.map(|&(device, bytes)| (device, Job::Flush(None), bytes)));
-        self.stage_held();
-    }
-
-    fn span(&mut self, node: u32, begin: Option<u128>) {
+    fn span(&mut self, node: u32, begin: Option<u128>, commit_ns: u128) {
         if self.record {
             let ns = |time: u128| (time - self.begin) as u64;
             let begin_ns = ns(begin.unwrap_or(self.now));
-            self.timeline.nodes[node as usize] = Span { begin_ns, end_ns: ns(self.now) };
+            self.timeline.nodes[node as usize] = Span { begin_ns, end_ns: ns(self.now), commit_ns: commit_ns as u64 };
         }
     }
 }

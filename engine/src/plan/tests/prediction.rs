@@ -4,7 +4,7 @@ use super::samples::{Training, region, run, training, training_regions};
 use super::{PAGE, budget, planned, shape};
 use crate::config::Kind;
 use crate::id::Mode;
-use crate::plan::{DiskTraffic, Prediction, Residency, Shape, plan, timeline};
+use crate::plan::{DiskTraffic, Prediction, Residency, Shape, Timeline, plan, timeline, timelines};
 use crate::profile::Profile;
 use crate::schedule::{Resource, Schedule};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ fn profile() -> Profile {
         disk_mixed_bytes_per_s: page_per_us,
         host_copy_bytes_per_s: 1e12,
         disk_latency_s: 0.0,
+        disk_sync_s: 0.0,
         transfer_cpu_s_per_byte: 0.0,
         cores: 2,
         compute_threads: 2,
@@ -110,6 +111,79 @@ fn commits_write_placed_runs() {
         assert_eq!((prediction.lower_bound_seconds * 1e9).round() as u64, ns);
         assert_eq!(prediction.peak_host_bytes, 16 * PAGE);
     }
+}
+
+/// Time of a sweep over these pages in RAM, changed in place one after the other with work of `ns` each, then a mark and
+/// work of 10,000 ns; a page is flushed in 2,000 ns.
+fn changed_in_place(pages: u32, ns: u64, sweeps_per_commit: u32, sync_ns: u64) -> (u64, Vec<(u32, Timeline)>) {
+    let regions = [region("kept", 8, Kind::Checkpointed)];
+    let mut schedule = Schedule { cyclic: true, ..Schedule::default() };
+    for index in 0..pages {
+        let access = schedule.access(run(0, index, 1), Mode::Update, 0);
+        schedule.work(Resource::HostCompute, ns, vec![access], 0);
+    }
+    schedule.commit(Vec::new());
+    schedule.work(Resource::HostCompute, 10_000, Vec::new(), 0);
+    let (shape, profile) = (
+        Shape { sweeps_per_commit, ..shape(&regions) },
+        Profile { disk_sync_s: sync_ns as f64 * 1e-9, ..profile() },
+    );
+    let (plan, prediction) = plan(&Arc::new(schedule), &shape, &budget(16), &profile, &Residency::default()).unwrap();
+    ((prediction.seconds * 1e9).round() as u64, timelines(&plan, &shape, &profile))
+}
+
+#[test]
+fn who_changes_a_run_in_place_waits_for_its_flush() {
+    // Four pages are flushed behind the work.
+    assert_eq!(changed_in_place(4, 1_000, 1, 0).0, 14_000);
+    // Eight take 16,000 ns. The first are on disk when they are changed again, 10,000 ns later, and the flush of the
+    // last ends when 6,000 of 8,000 ns of work on the others have passed.
+    assert_eq!(changed_in_place(8, 1_000, 1, 0).0, 18_000);
+    // With less work on them, they wait: 16,000 from the mark until the last is flushed, and its own work.
+    let (ns, sweeps) = changed_in_place(8, 100, 1, 0);
+    assert_eq!(ns, 16_100);
+    assert_eq!(sweeps.len(), 1);
+    let waited: u64 = sweeps[0].1.nodes.iter().map(|node| node.commit_ns).sum();
+    assert_eq!(waited, 16_100 - 10_000 - 8 * 100);
+    // The mark waits until the commit before is durable.
+    assert_eq!(changed_in_place(8, 100, 1, 5_000).0, 21_000);
+}
+
+#[test]
+fn a_commit_now_and_then_is_shared_by_the_sweeps_between() {
+    let plain = 10_800;
+    assert_eq!(changed_in_place(8, 100, 0, 5_000).0, plain);
+    // The next sweep waits 5,300 ns for flushes, and for no sync: it makes no commit.
+    for every in [2, 10] {
+        let (ns, sweeps) = changed_in_place(8, 100, every, 5_000);
+        assert_eq!(ns, plain + 5_300 / u64::from(every));
+        assert_eq!(sweeps.iter().map(|(times, _)| times).sum::<u32>(), every);
+        let last = |timeline: &Timeline| timeline.nodes.last().expect("a node").end_ns;
+        assert_eq!(sweeps.iter().map(|(times, it)| u64::from(*times) * last(it)).sum::<u64>() / u64::from(every), ns);
+    }
+}
+
+#[test]
+fn what_is_given_back_during_a_commit_stays_until_it_is_durable() {
+    let regions = [region("kept", 8, Kind::Checkpointed)];
+    let mut schedule = Schedule { cyclic: true, ..Schedule::default() };
+    for index in 0..4 {
+        let access = schedule.access(run(0, index, 1), Mode::Write, 0);
+        schedule.work(Resource::HostCompute, 100, vec![access], 0);
+    }
+    schedule.commit(Vec::new());
+    let time = |sync_ns: u64, pages: u64| {
+        let profile = Profile { disk_sync_s: sync_ns as f64 * 1e-9, ..profile() };
+        let entry = Residency { fixed: true, ..Residency::default() };
+        let schedule = Arc::new(schedule.clone());
+        let (_, prediction) = plan(&schedule, &shape(&regions), &budget(pages), &profile, &entry).unwrap();
+        (prediction.seconds * 1e9).round() as u64
+    };
+    // A page is written in 2,000 ns: writing four and the sync are all there is, but for the sweep's own 400 ns, in which
+    // the writes of the first sweep begin early.
+    assert!((57_600..=58_000).contains(&time(50_000, 8)), "{}", time(50_000, 8));
+    // With room for two, the third waits until the first can leave, which is when the commit is durable.
+    assert!(time(50_000, 2) >= 58_000, "{}", time(50_000, 2));
 }
 
 /// Per element and sweep, nothing resident: 16 bytes of state and weights read, 12 written; the gradient 4 and 4.

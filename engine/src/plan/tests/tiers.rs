@@ -34,6 +34,7 @@ pub fn profile() -> Profile {
         disk_mixed_bytes_per_s: 2.0 * rate,
         host_copy_bytes_per_s: 1e12,
         disk_latency_s: 0.0,
+        disk_sync_s: 0.0,
         transfer_cpu_s_per_byte: 0.0,
         cores: 2,
         compute_threads: 1,
