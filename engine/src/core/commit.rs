@@ -3,6 +3,10 @@
 //! Invariants: the phases run in this order and each begins only when every operation of the one before has completed;
 //! records are encoded only when all pages of the commit are written, so that one sync covers both (nothing leads to a
 //! table slot before its superblock); checkpointed pages released later wait.
+//!
+//! Placed runs are flushed in the order in which the accesses ahead change them, since those wait for it: a step that
+//! follows at once goes on right behind the flush, where in the order of regions its first update, which takes runs of
+//! all of them, would wait for nearly all.
 
 use super::{Core, Event};
 use crate::canary::{Canary, planted};
@@ -117,11 +121,12 @@ impl<I: Io> Core<I> {
             // What is still on its way to its home counts.
             let is_dirty = |home: Home| {
                 let skipped = home.tier != Tier::Host && planted(Canary::VramNotFlushed);
-                (home.dirty || core.is_changing(state)) && !skipped
+                home.flushing == 0 && (home.dirty || core.is_changing(state)) && !skipped
             };
             core.layout.kind(state.run.region) != Kind::Scratch && state.home.is_some_and(is_dirty)
         };
-        for id in self.runs.ids() {
+        let order: Vec<RunId> = self.sweeps.changed_ahead().chain(self.runs.ids()).collect();
+        for id in order {
             if is_to_flush(self, id) {
                 self.commit.to_flush.push_back(id);
                 // From now on who changes it in place waits, also while the run is still queued.

@@ -124,6 +124,16 @@ impl Sweeps {
         self.gate = next.map_or(active.end(), |mark| active.base + mark);
     }
 
+    /// Runs that the known accesses ahead change in place, in their order; one may come several times.
+    pub(crate) fn changed_ahead(&self) -> impl Iterator<Item = RunId> {
+        self.current.iter().chain(&self.next).flat_map(|active| {
+            let Prepared { plan, ids, .. } = &active.prepared;
+            let passed = self.cursor.saturating_sub(active.base) as usize;
+            let ahead = plan.intervals.iter().zip(ids.iter()).skip(passed);
+            ahead.filter(|(it, _)| it.mode.writes() && it.place != Place::Window).map(|(_, &id)| id)
+        })
+    }
+
     /// Whether the plan lets an interval be fetched into the arena's window now.
     fn may_fetch(&self, active: &Active, index: usize, is_next: bool) -> bool {
         let prepared = &active.prepared;

@@ -5,10 +5,11 @@ use super::bound::lower_bound_ns;
 use super::outcome::{Busy, DevicePrediction, DiskTraffic, Prediction, Stall, Timeline};
 use super::rates::Rates;
 use super::simulate::{Simulated, simulate};
-use super::types::{Interval, Plan, Shape};
+use super::types::{Interval, Place, Plan, Shape};
 use crate::config::Kind;
 use crate::id::{DeviceId, Run, Tier};
 use crate::profile::Profile;
+use crate::schedule::Node;
 use std::collections::BTreeMap;
 
 /// Nanoseconds per second.
@@ -45,10 +46,16 @@ impl Commits {
         };
         let is_kept: Vec<bool> = plan.intervals.iter().map(is_kept).collect();
         let in_memory = plan.intervals.iter().zip(&is_kept).filter(|(i, kept)| **kept && i.home.tier() != Tier::Disk);
-        let mut flushed: Vec<_> =
-            in_memory.map(|(i, _)| Flushed { run: i.run, tier: i.home.tier(), bytes: i.bytes }).collect();
-        flushed.sort_unstable_by_key(|it| (it.tier, it.run));
-        flushed.dedup();
+        // First what is changed in place, in the order in which the accesses behind the mark do, and around.
+        let mark = plan.schedule.nodes.iter().position(|node| matches!(node, Node::Commit)).unwrap_or(0);
+        let is_elsewhere = |i: &Interval| i.place == Place::Window;
+        let key = |i: &Interval| (is_elsewhere(i), !is_elsewhere(i) && (i.node as usize) < mark, i.home.tier(), i.node);
+        let mut keyed: Vec<_> =
+            in_memory.map(|(i, _)| (i.run, key(i), Flushed { run: i.run, tier: i.home.tier(), bytes: i.bytes })).collect();
+        keyed.sort_unstable_by_key(|&(run, key, _)| (run, key));
+        keyed.dedup_by_key(|&mut (run, ..)| run);
+        keyed.sort_unstable_by_key(|&(_, key, _)| key);
+        let flushed = keyed.into_iter().map(|(.., flushed)| flushed).collect();
         Commits { every, has_any: is_kept.contains(&true), flushed, is_kept }
     }
 

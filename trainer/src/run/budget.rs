@@ -199,9 +199,8 @@ impl Fit<'_> {
                     Recompute::Auto => Recompute::All,
                     given => given,
                 };
-                let planned = Fit { is_rough: true, ..*self }.prepare(true, 1, recompute)?.prediction;
-                let rate = self.rates.engine.disk_write_bytes_per_s;
-                cadence::checkpoint_every(planned.seconds, planned.disk.commit_bytes, rate)
+                let planned = Fit { is_rough: true, ..*self }.prepare(true, 1, recompute)?;
+                cadence::checkpoint_every(planned.seconds_with_commits(0), planned.commit_seconds())
             }
         };
         let prepared = self.prepare(true, u32::try_from(every).unwrap_or(u32::MAX), self.settings.recompute)?;

@@ -4,7 +4,7 @@
 //! it computes, what it waits for. Waiting for weights that the processor is still to update is the update's; so
 //! updates that are hidden behind the computation take no time of the step.
 
-use super::phase::{Binding, PhaseTime};
+use super::phase::{Binding, PhaseTime, add_commits};
 use crate::schedule::{Phase, Program};
 use mt_engine::plan::{Station, Timeline};
 use mt_engine::{DeviceId, Node, Plan, Prediction, Resource, Tier};
@@ -12,7 +12,7 @@ use mt_engine::{DeviceId, Node, Plan, Prediction, Resource, Tier};
 /// Begin and end of a phase on the GPU, in nanoseconds of the sweep.
 type Window = (u64, u64);
 
-/// Adds up the GPU's spans of a program's sweep. Together they take the predicted time of a step.
+/// Adds up the GPU's spans of a program's sweep.
 pub(super) fn times(
     program: &Program,
     plan: &Plan,
@@ -22,6 +22,7 @@ pub(super) fn times(
 ) -> Vec<PhaseTime> {
     let phases = program.phases();
     let mut times: Vec<PhaseTime> = Phase::ALL.into_iter().map(PhaseTime::none).collect();
+    let mut ends = Vec::new();
     let mut windows: [Option<Window>; Phase::ALL.len()] = Default::default();
     let mut intervals = plan.intervals.iter();
     for (node, span) in plan.schedule.nodes.iter().zip(&timeline.nodes) {
@@ -36,6 +37,8 @@ pub(super) fn times(
         if on_device {
             let window = windows[phase as usize].get_or_insert((span.begin_ns, span.end_ns));
             window.1 = span.end_ns;
+            ends.push((span.end_ns, phase));
+            time.commit_wait_seconds += seconds(span.commit_ns);
         }
         if let Node::Work { ns, .. } = node {
             time.compute_seconds += seconds(*ns);
@@ -60,14 +63,12 @@ pub(super) fn times(
         (update.seconds, update.wait_seconds) =
             (update.seconds + seconds(updated), update.wait_seconds + seconds(updated));
     }
-    // A single simulated sweep may borrow from its neighbours; over many it cannot.
-    let simulated: f64 = times.iter().map(|time| time.seconds).sum();
-    let factor = if simulated > 0.0 { prediction.seconds / simulated } else { 1.0 };
+    add_commits(&mut times, timeline, &ends);
     for (time, window) in times.iter_mut().zip(windows) {
-        time.seconds *= factor;
         time.binding = match time.phase {
             Phase::Update => of_update(prediction),
             _ if 2.0 * time.wait_seconds <= time.seconds => Binding::Gpu,
+            _ if 2.0 * time.commit_wait_seconds >= time.wait_seconds => Binding::Commits,
             _ => of_links(timeline, window.unwrap_or_default()),
         };
     }
@@ -78,7 +79,7 @@ pub(super) fn times(
 fn of_update(prediction: &Prediction) -> Binding {
     let busy = prediction.busy.iter().find(|busy| busy.station == Station::HostCompute);
     let stalls = prediction.stalls.iter().filter(|stall| {
-        stall.user == Station::HostCompute && matches!(stall.cause, Station::DiskRead | Station::DiskWrite)
+        stall.user == Station::HostCompute && matches!(stall.cause, Station::DiskRead | Station::DiskWrite | Station::Commit)
     });
     let longest = stalls.max_by(|a, b| a.seconds.total_cmp(&b.seconds));
     match (busy, longest) {
@@ -111,5 +112,6 @@ fn name(station: Station) -> Binding {
         Station::DiskWrite => Binding::DiskWrites,
         Station::Upload(_) => Binding::Upload,
         Station::Download(_) => Binding::Download,
+        Station::Commit => Binding::Commits,
     }
 }

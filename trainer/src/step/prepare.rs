@@ -12,7 +12,7 @@ use crate::model::{Manifest, ModelConfig};
 use crate::schedule::{Activations, Description, Kept, OnGpu, Program, UpdateOn, Writer};
 use crate::settings::Recompute;
 use crate::target::Target;
-use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, timeline};
+use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, predict, timeline, timelines};
 use mt_engine::{
     Budget, DeviceBackend, DeviceConfig, DeviceId, Kind, Node, Plan, PlanError, Prediction, Profile, RegionSpec,
     Residency, Run, Schedule, Tier, record_bytes, reserved_bytes,
@@ -206,16 +206,32 @@ impl Prepared {
 
     /// Seconds of a step by phase, predicted.
     pub fn phases(&self) -> Vec<PhaseTime> {
-        let (options, timeline) = (&self.scheme.options, self.timeline());
-        match options.target {
-            Target::Cpu => {
-                let profile = &options.rates.engine;
-                phase::times(&self.steady_program, &self.steady, &timeline.nodes, &self.prediction, profile)
-            }
-            Target::Gpu(gpu) => {
-                phase_gpu::times(&self.steady_program, &self.steady, &timeline, &self.prediction, gpu.device)
-            }
-        }
+        let (options, program, plan) = (&self.scheme.options, &self.steady_program, &self.steady);
+        let profile = &options.rates.engine;
+        let times = |timeline: &Timeline| match options.target {
+            Target::Cpu => phase::times(program, plan, timeline, profile),
+            Target::Gpu(gpu) => phase_gpu::times(program, plan, timeline, &self.prediction, gpu.device),
+        };
+        let sweeps = timelines(plan, &shape(&self.regions, options), profile);
+        let sweeps: Vec<_> = sweeps.iter().map(|(like_it, timeline)| (*like_it, times(timeline))).collect();
+        let mut phases = phase::mean(&sweeps);
+        phase::scale(&mut phases, &self.prediction);
+        phases
+    }
+
+    /// Seconds of a step where a commit begins in every `every`th of them; 0: without commits. With the placement that
+    /// this plan has.
+    pub fn seconds_with_commits(&self, every: u32) -> f64 {
+        let options = &self.scheme.options;
+        let shape = Shape { sweeps_per_commit: every, ..shape(&self.regions, options) };
+        predict(&self.steady, &shape, &options.rates.engine).seconds
+    }
+
+    /// Seconds that a commit adds to a run whose commits lie far apart.
+    pub fn commit_seconds(&self) -> f64 {
+        const FAR_APART: u32 = 1_000;
+        let more = self.seconds_with_commits(FAR_APART) - self.seconds_with_commits(0);
+        f64::from(FAR_APART) * more.max(0.0)
     }
 
     /// A plan for another sweep over the same store, within the arena and with the placement of the steps.
