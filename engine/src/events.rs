@@ -1,5 +1,5 @@
-//! A recording of what an engine does in time: transfers, syncs, waits, and the work that its user tells of. For
-//! timelines; nothing in the engine looks at it.
+//! A recording of what an engine does in time: transfers, copies to and from VRAM, syncs, waits, and the work that its
+//! user tells of. For timelines; nothing in the engine looks at it.
 //!
 //! What it is not: a log of everything. It has room for a number of events that is fixed when it is made, and counts
 //! what comes after. Transfers that belong together (neighbouring pages of one access, on one volume, in flight at
@@ -8,9 +8,13 @@
 //! While it is off, or where an engine has none, nothing is noted and nothing is allocated. While it is on, the reactor
 //! stamps each turn's operations with the time of that turn: the core has no clock. Bytes are those that the counters
 //! count, operation by operation.
+//!
+//! Copies of one way of a device's link follow each other, though many are given to it at once: so a copy begins when it
+//! was given or when the one before it ended, whichever is later, and copies that ended in one turn share its time by
+//! their bytes. Those that had not begun when the recording ended are no events.
 
 use crate::core::{Move, Owner};
-use crate::id::Run;
+use crate::id::{DeviceId, Run};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -26,10 +30,23 @@ pub enum Doing {
     Recording,
     /// A volume makes durable what it was given.
     Syncing,
+    /// Pages go to a device's memory.
+    Uploading(DeviceId),
+    /// Pages come from a device's memory.
+    Downloading(DeviceId),
     /// The user waits for an access.
     Waiting,
     /// The user works, as he says.
     Working,
+    /// A device works for the user, as he says.
+    Computing(DeviceId),
+}
+
+impl Doing {
+    /// Whether it is a copy over a device's link.
+    fn is_copy(self) -> bool {
+        matches!(self, Doing::Uploading(_) | Doing::Downloading(_))
+    }
 }
 
 /// Something that took time. Times are nanoseconds since the recorder was made.
@@ -45,7 +62,7 @@ pub struct Event {
     pub volume: u16,
     /// The pages, or those around them that lie on other volumes; None where it is not about pages.
     pub run: Option<Run>,
-    /// Bytes that the volume moved.
+    /// Bytes that the volume or the link moved.
     pub bytes: u64,
     /// Operations.
     pub operations: u32,
@@ -79,6 +96,10 @@ struct Kept {
     since_ns: u64,
     /// Events that go on.
     open: Vec<Open>,
+    /// When the last copy of each way of each link ended, by what it does.
+    lanes: Vec<(Doing, u64)>,
+    /// Copies that ended in the turn at hand.
+    ended: Vec<Event>,
 }
 
 #[derive(Debug)]
@@ -105,7 +126,8 @@ impl Recorder {
         let mut events = vec![blank; room];
         events.clear();
         let recording = Recording { events, left_out: 0 };
-        let kept = Kept { recording, room, since_ns: 0, open: Vec::new() };
+        let (open, lanes, ended) = Default::default();
+        let kept = Kept { recording, room, since_ns: 0, open, lanes, ended };
         Recorder { made: Instant::now(), is_on: AtomicBool::new(false), kept: Mutex::new(kept) }
     }
 
@@ -139,10 +161,7 @@ impl Recorder {
     pub fn stop(&self) {
         self.is_on.store(false, Ordering::Relaxed);
         let now = self.now_ns();
-        let mut kept = self.lock();
-        for open in std::mem::take(&mut kept.open) {
-            kept.keep(Event { end_ns: now, ..open.event });
-        }
+        self.lock().cut(now);
     }
 
     /// Takes everything that was recorded so far.
@@ -165,6 +184,12 @@ impl Recorder {
         });
     }
 
+    /// Notes work of a device for the user, in nanoseconds since the recorder was made.
+    pub fn computed(&self, device: DeviceId, tag: u64, (begin_ns, end_ns): (u64, u64)) {
+        let (doing, tag) = (Doing::Computing(device), Some(tag));
+        self.note(Event { doing, begin_ns, end_ns, volume: 0, run: None, bytes: 0, operations: 0, tag });
+    }
+
     /// Notes that the user waited for an access, from `begin` until now.
     pub(crate) fn waited(&self, run: Run, tag: u64, begin: Instant) {
         let (begin_ns, end_ns) = (self.ns(begin), self.now_ns());
@@ -176,7 +201,8 @@ impl Recorder {
         if self.is_on() {
             let mut kept = self.lock();
             let begin_ns = event.begin_ns.max(kept.since_ns);
-            kept.keep(Event { begin_ns, ..event });
+            let end_ns = event.end_ns.max(begin_ns);
+            kept.keep(Event { begin_ns, end_ns, ..event });
         }
     }
 
@@ -190,6 +216,7 @@ impl Recorder {
                 kept.moved(&it, now);
             }
         }
+        kept.share(now);
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -238,8 +265,55 @@ impl Kept {
         open.event.end_ns = now;
         if open.left == 0 {
             let event = self.open.swap_remove(found).event;
-            self.keep(event);
+            match event.doing.is_copy() {
+                true => self.ended.push(event),
+                false => self.keep(event),
+            }
         }
+    }
+
+    /// When the last copy of a way ended.
+    fn lane(&mut self, doing: Doing) -> &mut u64 {
+        let found = self.lanes.iter().position(|(lane, _)| *lane == doing).unwrap_or_else(|| {
+            self.lanes.push((doing, 0));
+            self.lanes.len() - 1
+        });
+        &mut self.lanes[found].1
+    }
+
+    /// Keeps the copies that ended in a turn, each with its share of the turn's time.
+    fn share(&mut self, now: u64) {
+        let mut ended = std::mem::take(&mut self.ended);
+        for n in 0..ended.len() {
+            let doing = ended[n].doing;
+            // This one and those of its way that are left: what there is of time is theirs.
+            let left: u64 = ended[n..].iter().filter(|other| other.doing == doing).map(|other| other.bytes).sum();
+            let lane = self.lane(doing);
+            let begin_ns = ended[n].begin_ns.max(*lane).min(now);
+            let share = (now - begin_ns) as f64 * ended[n].bytes as f64 / left.max(1) as f64;
+            let is_last = left == ended[n].bytes;
+            let end_ns = if is_last { now } else { begin_ns + share as u64 };
+            *lane = end_ns;
+            self.keep(Event { begin_ns, end_ns, ..ended[n] });
+        }
+        ended.clear();
+        self.ended = ended;
+    }
+
+    /// Keeps what is in flight when the recording ends, as far as it has begun.
+    fn cut(&mut self, now: u64) {
+        let mut open = std::mem::take(&mut self.open);
+        open.sort_by_key(|open| open.event.begin_ns);
+        for Open { event, .. } in open {
+            match event.doing.is_copy() {
+                // The first of its way is being copied, the others wait for it.
+                true if !self.ended.iter().any(|other| other.doing == event.doing) => self.ended.push(event),
+                true => {}
+                false => self.keep(Event { end_ns: now, ..event }),
+            }
+        }
+        self.share(now);
+        self.lanes.clear();
     }
 }
 
@@ -293,6 +367,27 @@ mod tests {
         let events = recorder.take().events;
         assert_eq!((events[0].begin_ns, events[0].end_ns, events[0].bytes), (since, since + 50, 4));
         assert_eq!((events[1].begin_ns, events[1].bytes, events.len()), (since + 50, 0, 2));
+    }
+
+    /// Three copies are given to a link at once, and one to the other way: they take their turns.
+    #[test]
+    fn copies_of_one_way_follow_each_other() {
+        let recorder = Recorder::new(8);
+        recorder.start();
+        let base = recorder.now_ns();
+        let (up, down) = (Doing::Uploading(DeviceId(0)), Doing::Downloading(DeviceId(0)));
+        let begin = |doing, owner| step(doing, owner, 0, None);
+        let end = |doing, owner, bytes| step(doing, owner, 0, Some(bytes));
+        at(&recorder, base + 10, &[begin(up, 1), begin(up, 2), begin(up, 3), begin(down, 1), begin(up, 4)]);
+        at(&recorder, base + 40, &[end(up, 1, 30), end(down, 1, 8)]);
+        at(&recorder, base + 70, &[end(up, 2, 10), end(up, 3, 20)]);
+        recorder.stop();
+        let events = recorder.take().events;
+        let found: Vec<_> =
+            events.iter().map(|e| (e.doing, e.begin_ns - base, e.end_ns.min(base + 99) - base, e.bytes)).collect();
+        let of_this_way = [(up, 10, 40, 30), (down, 10, 40, 8), (up, 40, 50, 10), (up, 50, 70, 20)];
+        assert_eq!(found[..4], of_this_way);
+        assert_eq!((found.len(), found[4].1, found[4].3), (5, 70, 0), "one was being copied at the end: {found:?}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct Stats {
     pub waits_for_writes: u64,
     /// Nanoseconds that users waited for those.
     pub waits_for_writes_ns: u64,
-    /// How long the volumes were busy, and how fast they were.
+    /// How long volumes and links were busy, and how fast the volumes were.
     pub link: LinkTimes,
     /// Commits that became durable.
     pub commits: u64,
@@ -41,7 +41,7 @@ pub struct Stats {
     pub window_peak_bytes: u64,
 }
 
-/// The disk link in time. It is *full* while so many bytes are in flight that more would not make it faster; only then
+/// The links in time. The disk's is *full* while so many bytes are in flight that more would not make it faster; only then
 /// do bytes and nanoseconds tell what the volumes can do.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct LinkTimes {
@@ -49,6 +49,10 @@ pub struct LinkTimes {
     pub read_ns: u64,
     /// Nanoseconds in which anything was being written.
     pub write_ns: u64,
+    /// Nanoseconds in which anything was on its way to VRAM, of all devices.
+    pub upload_ns: u64,
+    /// Nanoseconds in which anything was on its way from VRAM, of all devices.
+    pub download_ns: u64,
     /// Full, reading alone.
     pub full_read: Moving,
     /// Full, writing alone.

@@ -106,3 +106,60 @@ fn bytes_of_a_recording_are_those_of_the_counters() {
         assert!(link.read_ns > 0 && link.write_ns > 0, "{link:?}");
     }
 }
+
+/// Runs are updated in RAM and then read and changed in VRAM, streamed through both.
+#[test]
+fn copies_of_a_recording_are_those_of_the_counters_and_follow_each_other() {
+    let device = DeviceId(3);
+    let regions = [RegionSpec { name: "state".into(), page_bytes: PAGE_BYTES, pages: PAGES, kind: Kind::Checkpointed }];
+    let mut schedule = Schedule { cyclic: true, ..Schedule::default() };
+    for first in firsts() {
+        let label = u64::from(first);
+        let access = schedule.access(run(first), Mode::Update, label);
+        schedule.work(Resource::HostCompute, 1000, vec![access], label);
+        let access = schedule.access_on(Tier::Device(device), run(first), Mode::Update, vec![], label);
+        schedule.work(Resource::Compute(device), 1000, vec![access], label);
+    }
+    let bytes = u64::from(8 * COUNT * PAGE_BYTES);
+    let shape = Shape { regions: &regions, sweeps_per_commit: 1, prefetch_intervals_max: None, has_disk: true };
+    let budget = Budget { host_bytes: bytes, device_bytes: vec![(device, bytes)], disk_bytes: u64::MAX };
+    let entry = Residency { fixed: true, ..Residency::default() };
+    let profile = Profile { links: vec![LinkRates::assumed(device)], ..Profile::default() };
+    let plan = Arc::new(plan(&Arc::new(schedule), &shape, &budget, &profile, &entry).expect("the plan fits").0);
+
+    let dir = tempfile::tempdir().expect("temp dir");
+    let recorder = Arc::new(Recorder::new(4096));
+    let config = Config {
+        devices: vec![DeviceConfig { id: device, bytes, backend: DeviceBackend::Memory }],
+        recorder: Some(recorder.clone()),
+        ..Config::new(vec![dir.path().join("store")], bytes + record_bytes(&regions))
+    };
+    let engine = Engine::create(config, &regions).expect("create");
+    engine.place(&plan.exit, &plan.spilled).expect("place");
+    recorder.start();
+    let sweep = engine.sweep(&plan, None).expect("sweep");
+    for first in firsts() {
+        sweep.host_mut(run(first)).expect("lease").fill(1);
+        sweep.device_mut(run(first), device).expect("lease").give_back(device::Stream(1)).expect("fence");
+        recorder.computed(device, u64::from(first), (recorder.now_ns(), recorder.now_ns()));
+    }
+    sweep.finish().expect("finish");
+    engine.commit(b"all of it").expect("commit");
+    recorder.stop();
+    let (events, stats) = (recorder.take().events, engine.stats());
+
+    let all = u64::from(PAGES * PAGE_BYTES);
+    assert_eq!((stats.upload_bytes, stats.download_bytes), (all, all));
+    for doing in [Doing::Uploading(device), Doing::Downloading(device)] {
+        let copies: Vec<&Event> = events.iter().filter(|event| event.doing == doing).collect();
+        assert_eq!(copies.iter().map(|event| event.bytes).sum::<u64>(), all, "{doing:?}");
+        assert!(copies.windows(2).all(|pair| pair[0].end_ns <= pair[1].begin_ns), "{copies:?}");
+        for event in &copies {
+            let pages = event.run.expect("a copy's pages");
+            assert_eq!((event.tag, event.operations, pages.count), (Some(u64::from(pages.first)), 1, COUNT));
+        }
+        assert_eq!(copies.len(), firsts().count());
+    }
+    assert_eq!(events.iter().filter(|event| event.doing == Doing::Computing(device)).count(), firsts().count());
+    assert!(stats.link.upload_ns > 0 && stats.link.download_ns > 0, "{:?}", stats.link);
+}

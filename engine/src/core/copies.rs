@@ -3,11 +3,13 @@
 //! Invariant: in steady state nothing here allocates, as in `transfer`.
 
 use super::ring::Ring;
+use super::transfer::{InFlight, Move, Owner};
 use super::{Core, DevicePart};
 use crate::canary::{Canary, planted};
 use crate::core::runs::RunId;
 use crate::device::{Device, DeviceCompletion, DeviceOp};
-use crate::id::DeviceId;
+use crate::events::Doing;
+use crate::id::{DeviceId, Run};
 use crate::io::{Io, OpId};
 use std::collections::VecDeque;
 
@@ -28,12 +30,47 @@ pub(crate) enum Job {
     Flush(RunId),
 }
 
+impl Job {
+    /// Whose bytes it moves.
+    fn owner(self) -> Owner {
+        match self {
+            Job::Upload(seq) | Job::Fetch(seq) | Job::Pass(seq) | Job::Return(seq) | Job::Drain(seq) => {
+                Owner::Interval(seq)
+            }
+            Job::Flush(run) => Owner::Flush(run),
+        }
+    }
+}
+
 /// An operation known to the core.
 struct Copy {
     job: Job,
-    bytes: u64,
+    bytes: u32,
+    /// What a recording calls it; None for what moves nothing over the link.
+    doing: Option<Doing>,
+    run: Run,
+    /// The schedule's label of the access that it is for.
+    tag: Option<u64>,
     /// None while the device has it.
     op: Option<DeviceOp>,
+}
+
+impl Copy {
+    /// What it moves over the link.
+    fn in_flight(&self) -> InFlight {
+        let bytes = u64::from(self.bytes);
+        match self.doing {
+            Some(Doing::Uploading(_)) => InFlight { upload_bytes: bytes, ..InFlight::default() },
+            Some(Doing::Downloading(_)) => InFlight { download_bytes: bytes, ..InFlight::default() },
+            _ => InFlight::default(),
+        }
+    }
+
+    /// Its beginning (`moved` None) or end, for a recording.
+    fn noted(&self, moved: Option<u32>) -> Option<Move> {
+        let (owner, run) = (Some(self.job.owner()), Some(self.run));
+        Some(Move { doing: self.doing?, owner, volume: 0, run, tag: self.tag, moved })
+    }
 }
 
 /// Slots for operations; ids are reused only after the completion was taken.
@@ -102,13 +139,20 @@ impl<I: Io> Core<I> {
 
     /// Makes an operation and queues it.
     pub(crate) fn copy(&mut self, device: usize, job: Job, op: DeviceOp) {
-        let (queue, bytes) = match &op {
-            DeviceOp::Upload { from, .. } => (0, from.bytes),
-            DeviceOp::Clear { .. } => (0, 0),
-            DeviceOp::Download { into, .. } => (1, into.bytes),
-            DeviceOp::Fence { .. } => (2, 0),
+        let id = self.devices[device].id;
+        let (queue, bytes, doing) = match &op {
+            DeviceOp::Upload { from, .. } => (0, from.bytes, Some(Doing::Uploading(id))),
+            DeviceOp::Clear { .. } => (0, 0, None),
+            DeviceOp::Download { into, .. } => (1, into.bytes, Some(Doing::Downloading(id))),
+            DeviceOp::Fence { .. } => (2, 0, None),
         };
-        let id = self.copies.insert(Copy { job, bytes: u64::from(bytes), op: Some(op) });
+        let (run, tag) = match job.owner() {
+            Owner::Flush(run) => (run, None),
+            Owner::Interval(seq) => (self.interval(seq).run, Some(self.interval(seq).tag)),
+            Owner::Ticket(_) => unreachable!("tickets are not for devices"),
+        };
+        let run = self.runs.get(run).run;
+        let id = self.copies.insert(Copy { job, bytes, doing, run, tag, op: Some(op) });
         self.devices[device].queues[queue].push_back(id);
     }
 
@@ -129,6 +173,11 @@ impl<I: Io> Core<I> {
                         break;
                     }
                     queue.pop_front();
+                    let copy = self.copies.get_mut(id);
+                    self.in_flight.add(copy.in_flight());
+                    if let Some(moves) = &mut self.moves {
+                        moves.extend(copy.noted(None));
+                    }
                 }
             }
         }
@@ -149,12 +198,14 @@ impl<I: Io> Core<I> {
     }
 
     fn copied(&mut self, completion: DeviceCompletion) {
-        let DeviceCompletion { id, op, result } = completion;
-        let Copy { job, bytes, .. } = self.copies.remove(id);
-        match &op {
-            DeviceOp::Upload { .. } => self.stats.upload_bytes += bytes,
-            DeviceOp::Download { .. } => self.stats.download_bytes += bytes,
-            DeviceOp::Clear { .. } | DeviceOp::Fence { .. } => {}
+        let DeviceCompletion { id, result, .. } = completion;
+        let copy = self.copies.remove(id);
+        let (job, moved) = (copy.job, copy.in_flight());
+        self.in_flight.remove(moved);
+        self.stats.upload_bytes += moved.upload_bytes;
+        self.stats.download_bytes += moved.download_bytes;
+        if let Some(moves) = &mut self.moves {
+            moves.extend(copy.noted(Some(copy.bytes)));
         }
         if let Err(error) = result
             && !planted(Canary::FailedCopyIsDone)

@@ -295,7 +295,7 @@ impl<I: Io> Core<I> {
         Stats { window_peak_bytes, ..self.stats }
     }
 
-    /// Bytes that volumes are moving.
+    /// Bytes that volumes and devices are moving.
     pub(crate) fn in_flight(&self) -> InFlight {
         self.in_flight
     }

@@ -79,7 +79,7 @@ impl Purpose {
     }
 }
 
-/// An operation on a volume that began or ended, for a recording.
+/// An operation on a volume or over a device's link that began or ended, for a recording.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub(crate) doing: Doing,
@@ -136,18 +136,22 @@ impl Transfer {
     }
 }
 
-/// Bytes of operations that volumes have and have not answered.
+/// Bytes of operations that volumes and devices have and have not answered.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct InFlight {
     pub(crate) read_bytes: u64,
     pub(crate) write_bytes: u64,
+    /// On their way to VRAM.
+    pub(crate) upload_bytes: u64,
+    /// On their way from VRAM.
+    pub(crate) download_bytes: u64,
 }
 
 impl InFlight {
     pub(crate) fn of(op: &Op) -> InFlight {
         match op {
-            Op::Read { into, .. } => InFlight { read_bytes: u64::from(into.bytes), write_bytes: 0 },
-            Op::Write { from, .. } => InFlight { read_bytes: 0, write_bytes: u64::from(from.bytes) },
+            Op::Read { into, .. } => InFlight { read_bytes: u64::from(into.bytes), ..InFlight::default() },
+            Op::Write { from, .. } => InFlight { write_bytes: u64::from(from.bytes), ..InFlight::default() },
             Op::Sync { .. } | Op::Hash { .. } => InFlight::default(),
         }
     }
@@ -155,11 +159,15 @@ impl InFlight {
     pub(crate) fn add(&mut self, other: InFlight) {
         self.read_bytes += other.read_bytes;
         self.write_bytes += other.write_bytes;
+        self.upload_bytes += other.upload_bytes;
+        self.download_bytes += other.download_bytes;
     }
 
     pub(crate) fn remove(&mut self, other: InFlight) {
         self.read_bytes -= other.read_bytes;
         self.write_bytes -= other.write_bytes;
+        self.upload_bytes -= other.upload_bytes;
+        self.download_bytes -= other.download_bytes;
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long the disk link was busy and how fast it was while it was full, from what is in flight between two looks.
+//! How long each link was busy, and how fast the disk's was while it was full, from what is in flight between two looks.
 
 use crate::core::InFlight;
 use crate::stats::{LinkTimes, Moving, Stats};
@@ -8,7 +8,7 @@ use std::time::Instant;
 /// reaches its bandwidth.
 const FULL_BYTES: u64 = 4 << 20;
 
-/// The link's course.
+/// The links' course.
 pub(super) struct Link {
     /// The last look: when, what was in flight from then on, bytes read and written until then.
     at: Instant,
@@ -28,10 +28,13 @@ impl Link {
     pub(super) fn look(&mut self, at: Instant, in_flight: InFlight, stats: &Stats) {
         let ns = at.saturating_duration_since(self.at).as_nanos() as u64;
         let bytes = stats.disk_read_bytes - self.read_bytes + stats.disk_write_bytes - self.write_bytes;
-        let InFlight { read_bytes, write_bytes } = self.in_flight;
+        let InFlight { read_bytes, write_bytes, upload_bytes, download_bytes } = self.in_flight;
         let times = &mut self.times;
-        times.read_ns += if read_bytes > 0 { ns } else { 0 };
-        times.write_ns += if write_bytes > 0 { ns } else { 0 };
+        let busy = |bytes: u64| if bytes > 0 { ns } else { 0 };
+        times.read_ns += busy(read_bytes);
+        times.write_ns += busy(write_bytes);
+        times.upload_ns += busy(upload_bytes);
+        times.download_ns += busy(download_bytes);
         let full = match (read_bytes, write_bytes) {
             (read, 0) if read >= FULL_BYTES => Some(&mut times.full_read),
             (0, write) if write >= FULL_BYTES => Some(&mut times.full_write),
@@ -59,7 +62,9 @@ mod tests {
         let mut stats = Stats::default();
         let mut look = |ms: u64, read, write, in_flight: (u64, u64)| {
             (stats.disk_read_bytes, stats.disk_write_bytes) = (read, write);
-            let in_flight = InFlight { read_bytes: in_flight.0, write_bytes: in_flight.1 };
+            // The ways of a device's link are looked at as those of the disk's.
+            let (read_bytes, write_bytes) = in_flight;
+            let in_flight = InFlight { read_bytes, write_bytes, upload_bytes: write_bytes, download_bytes: read_bytes };
             link.look(begin + Duration::from_millis(ms), in_flight, &stats);
         };
         look(5, 0, 0, (FULL_BYTES, 0));
@@ -70,6 +75,7 @@ mod tests {
         look(99, 111, 60, (0, 0));
         let times = link.times;
         assert_eq!((times.read_ns, times.write_ns), (14_000_000, 7_000_000));
+        assert_eq!((times.upload_ns, times.download_ns), (7_000_000, 14_000_000));
         assert_eq!(times.full_read, Moving { bytes: 100, ns: 10_000_000 });
         assert_eq!(times.full_mixed, Moving { bytes: 30, ns: 3_000_000 });
         assert_eq!(times.full_write, Moving { bytes: 40, ns: 4_000_000 });
