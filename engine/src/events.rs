@@ -141,7 +141,8 @@ impl Recorder {
         self.ns(Instant::now())
     }
 
-    fn ns(&self, at: Instant) -> u64 {
+    /// The same for a time that was taken elsewhere.
+    pub fn ns(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.made).as_nanos() as u64
     }
 

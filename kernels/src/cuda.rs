@@ -17,6 +17,7 @@
 mod blaslt;
 mod buffer;
 mod cache;
+mod clock;
 mod cubin;
 mod device;
 mod error;
@@ -37,6 +38,7 @@ pub mod rope;
 pub mod split;
 
 pub use buffer::{Buffer, Element, View, ViewMut};
+pub use clock::Clock;
 pub use cubin::parameter_sizes;
 pub use device::{Gpu, Queue};
 pub use error::Error;

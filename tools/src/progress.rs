@@ -238,6 +238,15 @@ fn summary_json(summary: &Summary) -> Value {
         "disk_write_bytes": summary.disk_write_bytes,
         "commit_bytes": summary.commit_bytes,
         "wait_seconds": summary.wait_seconds,
+        "gpu": summary.gpu.map(|share| json!({
+            "steps": share.steps,
+            "seconds": share.seconds,
+            "busy_seconds": share.times.busy(),
+            "link_wait_seconds": share.times.gpu_link_wait_seconds,
+            "processor_wait_seconds": share.times.gpu_processor_wait_seconds,
+            "upload_bytes": share.upload_bytes,
+            "download_bytes": share.download_bytes,
+        })),
         "drift": summary.drift,
         "sample": summary.sample.as_ref().map(|(written, _)| written),
     })

@@ -3,7 +3,7 @@
 
 use crate::table::{self, count, line, parameters, rate, seconds};
 use mt_trainer::run::size::human;
-use mt_trainer::run::{Ending, Planned, StepRecord, Summary, quoted};
+use mt_trainer::run::{Ending, GpuShare, Planned, StepRecord, Summary, quoted};
 use mt_trainer::target::{Gpu, Target};
 
 /// The lines before the first step.
@@ -114,6 +114,7 @@ pub fn summary(summary: &Summary) -> Vec<String> {
     if summary.steps_here > 0 {
         lines.extend(moved(summary));
     }
+    lines.extend(summary.gpu.iter().flat_map(gpu));
     lines.extend(summary.drift.iter().map(|drift| line("drift", drift)));
     match summary.ending {
         Ending::Stopped if summary.is_durable => lines.push(format!("resume: mt resume {run}")),
@@ -141,6 +142,21 @@ fn moved(summary: &Summary) -> [String; 3] {
         format!("{}; the computation waited {}", through(summary.disk_read_bytes), seconds(summary.wait_seconds));
     let written = format!("{}; commits {} of it", through(summary.disk_write_bytes), human(summary.commit_bytes));
     [line("RAM", &ram), line("disk read", &waits), line("disk written", &written)]
+}
+
+/// What a GPU did, measured by its own clock.
+fn gpu(share: &GpuShare) -> [String; 2] {
+    let percent = |seconds: f64| format!("{:.1}%", 100.0 * seconds / share.seconds.max(1e-9));
+    let waits = (percent(share.times.gpu_link_wait_seconds), percent(share.times.gpu_processor_wait_seconds));
+    let busy = format!(
+        "busy {} of a step; waits {} for bytes, {} for the processor",
+        percent(share.times.busy()),
+        waits.0,
+        waits.1
+    );
+    let a_step = |bytes: u64| human(bytes / share.steps.max(1));
+    let link = format!("{} a step up, {} down", a_step(share.upload_bytes), a_step(share.download_bytes));
+    [line("GPU", &busy), line("link", &link)]
 }
 
 /// What computes, and in which numbers.

@@ -9,7 +9,7 @@ mod tables;
 use crate::list_cmd::standing;
 use crate::table::{count, parameters, seconds, steps as count_steps};
 use charts::{Axes, bar, curve, stacked};
-use digest::{CAUSES, Digest, Value, buckets};
+use digest::{Digest, Value, buckets};
 use html::{escape, section, tile};
 use mt_trainer::run::size::human;
 use mt_trainer::run::{History, Predicted, StepRecord};
@@ -75,6 +75,10 @@ fn head(history: &History, digest: &Digest<'_>, name: &str) -> String {
         let budget = start.map_or(String::new(), |start| format!("of a budget of {}", human(start.ram_bytes)));
         let peak = digest.steps.iter().map(|step| step.peak_ram_bytes).max().unwrap_or(0);
         out.push_str(&tile("RAM at the peak", &human(peak), &budget));
+        if digest.is_on_gpu() {
+            let share = digest.mean(|step| step.gpu.map(|gpu| gpu.gpu_busy_share)).unwrap_or(0.0);
+            out.push_str(&tile("GPU busy", &format!("{:.1}%", 100.0 * share), "of a step, by its own clock"));
+        }
         let (read, written) = tables::moved(digest);
         out.push_str(&tile("written to disk", &human(written), &format!("{} read", human(read))));
     }
@@ -140,9 +144,10 @@ fn loss(digest: &Digest<'_>) -> String {
 
 /// Seconds of a step by cause: over the steps, typical, and as the plan had it.
 fn time(digest: &Digest<'_>) -> String {
-    let values: Vec<Value<'_>> = CAUSES.iter().map(|cause| &cause.seconds as Value<'_>).collect();
+    let causes = digest.causes();
+    let values: Vec<Value<'_>> = causes.iter().map(|cause| &cause.seconds as Value<'_>).collect();
     let means: Vec<(&str, &str, Option<f64>)> =
-        CAUSES.iter().map(|cause| (cause.name, cause.color, digest.mean(cause.seconds))).collect();
+        causes.iter().map(|cause| (cause.name, cause.color, digest.mean(cause.seconds))).collect();
     let all: f64 = means.iter().filter_map(|(_, _, mean)| *mean).sum();
     let said = digest.predicted();
     let (first, last) = ends(digest);
@@ -169,7 +174,7 @@ fn time(digest: &Digest<'_>) -> String {
     let bars = buckets(digest.steps, BARS_MAX, &values);
     let sum = |values: &[Option<f64>]| values.iter().flatten().sum::<f64>();
     let tallest = bars.iter().map(|bucket| sum(&bucket.values)).fold(0.0, f64::max);
-    let colors: Vec<(&str, &str)> = CAUSES.iter().map(|cause| (cause.name, cause.color)).collect();
+    let colors: Vec<(&str, &str)> = causes.iter().map(|cause| (cause.name, cause.color)).collect();
     let mut out = stacked(&axes(high(tallest)), &bars, &colors, dashed);
     out.push_str("<ul class=\"legend\">");
     for (name, color, mean) in &means {
@@ -178,12 +183,18 @@ fn time(digest: &Digest<'_>) -> String {
         _ = write!(out, "<li><i class=\"{color}\"></i>{name} <b>{mean}</b> <span>{percent:.0}%</span></li>");
     }
     out.push_str("</ul>");
-    out.push_str(&compared(&means, all, said, digest.steady.len()));
+    if digest.is_on_gpu() {
+        out.push_str(
+            "<p class=\"note\">By the GPU's time: what its stream computes, and what it waits for between two \
+             instructions. What the processor does beside it takes none of a step.</p>",
+        );
+    }
+    out.push_str(&compared(&means, all, said, digest));
     section("Where the time goes", &out)
 }
 
 /// The typical step beside the predicted one, on one scale.
-fn compared(means: &[(&str, &str, Option<f64>)], all: f64, said: Option<&Predicted>, steady: usize) -> String {
+fn compared(means: &[(&str, &str, Option<f64>)], all: f64, said: Option<&Predicted>, digest: &Digest<'_>) -> String {
     let label = |value: f64| seconds(value);
     let measured: Vec<(&str, &str, f64)> =
         means.iter().map(|(name, color, mean)| (*name, *color, mean.unwrap_or(0.0))).collect();
@@ -200,7 +211,8 @@ fn compared(means: &[(&str, &str, Option<f64>)], all: f64, said: Option<&Predict
         (name, color, phase.compute_seconds)
     });
     let waits = said.phases.iter().map(|phase| phase.wait_seconds).sum();
-    let planned: Vec<(&str, &str, f64)> = compute.chain([("waits for the disk", "read", waits)]).collect();
+    let planned: Vec<(&str, &str, f64)> =
+        compute.chain([(if digest.is_on_gpu() { "waits" } else { "waits for the disk" }, "read", waits)]).collect();
     let widest = all.max(said.seconds);
     format!(
         "<div class=\"bars\"><span>measured</span>{}<b>{}</b><span>predicted</span>{}<b>{}</b></div>\
@@ -210,7 +222,7 @@ fn compared(means: &[(&str, &str, Option<f64>)], all: f64, said: Option<&Predict
         seconds(all),
         bar(&planned, widest, &label),
         seconds(said.seconds),
-        count_steps(steady as u64),
+        count_steps(digest.steady.len() as u64),
         seconds(said.lower_bound_seconds)
     )
 }
@@ -219,7 +231,9 @@ fn compared(means: &[(&str, &str, Option<f64>)], all: f64, said: Option<&Predict
 fn traffic(digest: &Digest<'_>) -> String {
     let most = digest.steps.iter().map(|step| step.disk_read_bytes.max(step.disk_write_bytes)).max().unwrap_or(0);
     if most == 0 {
-        return section("Traffic", "<p class=\"none\">No bytes moved: all pages stay in RAM.</p>");
+        let none = "<p class=\"none\">Nothing moved to or from a disk.</p>";
+        let table = if digest.is_on_gpu() { tables::tiers(digest) } else { String::new() };
+        return section("Traffic", &format!("{none}{table}"));
     }
     let (unit, name) = if most >= 1 << 30 { (f64::from(1 << 30), "GiB") } else { (f64::from(1 << 20), "MiB") };
     let (first, last) = ends(digest);

@@ -11,6 +11,7 @@ mod executor;
 mod head;
 mod inspect;
 mod labels;
+mod laps;
 mod layers;
 mod leases;
 mod levels;
@@ -27,6 +28,7 @@ mod updates;
 mod watch;
 
 pub use crate::memory::{gpu_micro_batch_auto, micro_batch_auto};
+pub use laps::GpuTimes;
 pub(crate) use model::Model;
 pub use phase::{Binding, PhaseTime};
 pub(crate) use prepare::smaller;
@@ -124,4 +126,6 @@ pub struct Outcome {
     pub tokens: u64,
     /// Where its time went.
     pub times: StepTimes,
+    /// Where it went on a GPU, if one computes.
+    pub gpu_times: Option<GpuTimes>,
 }

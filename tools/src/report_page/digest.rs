@@ -1,7 +1,7 @@
 //! The numbers of a report: what a run's history comes to.
 
 use mt_trainer::run::{History, Predicted, ProcessEnd, ProcessLine, ProcessStart, StepRecord};
-use mt_trainer::step::StepTimes;
+use mt_trainer::step::{GpuTimes, StepTimes};
 
 /// Steps of a process that say little of the others: the first has no update, the second may wait for the first.
 const WARM_UP: u64 = 2;
@@ -16,8 +16,8 @@ pub struct Cause {
     pub seconds: fn(&StepRecord) -> Option<f64>,
 }
 
-/// Everything that a step's time goes to; together its wall time.
-pub const CAUSES: [Cause; 9] = [
+/// Everything that a step's time goes to where the processor computes; together its wall time.
+const CAUSES: [Cause; 9] = [
     cause("forward", "forward", |step| part(step, |times| times.forward_seconds)),
     cause("loss", "loss", |step| part(step, |times| times.loss_seconds)),
     cause("backward", "backward", |step| part(step, |times| times.backward_seconds)),
@@ -29,8 +29,23 @@ pub const CAUSES: [Cause; 9] = [
     cause("everything else", "rest", |step| Some((step.seconds - step.times?.sum()).max(0.0))),
 ];
 
+/// The same where a GPU computes, by the GPU's time.
+const GPU_CAUSES: [Cause; 7] = [
+    cause("forward", "forward", |step| gpu(step, |times| times.gpu_forward_seconds)),
+    cause("loss", "loss", |step| gpu(step, |times| times.gpu_loss_seconds)),
+    cause("backward, recompute included", "backward", |step| gpu(step, |times| times.gpu_backward_seconds)),
+    cause("optimizer on the GPU", "update", |step| gpu(step, |times| times.gpu_update_seconds)),
+    cause("waits for the link", "read", |step| gpu(step, |times| times.gpu_link_wait_seconds)),
+    cause("waits for the processor's updates", "commit", |step| gpu(step, |times| times.gpu_processor_wait_seconds)),
+    cause("everything else", "rest", |step| Some((step.seconds - step.gpu?.times.sum()).max(0.0))),
+];
+
 const fn cause(name: &'static str, color: &'static str, seconds: fn(&StepRecord) -> Option<f64>) -> Cause {
     Cause { name, color, seconds }
+}
+
+fn gpu(step: &StepRecord, part: fn(&GpuTimes) -> f64) -> Option<f64> {
+    step.gpu.as_ref().map(|gpu| part(&gpu.times))
 }
 
 fn part(step: &StepRecord, part: fn(&StepTimes) -> f64) -> Option<f64> {
@@ -75,6 +90,19 @@ impl<'a> Digest<'a> {
             steady = history.steps.iter().collect();
         }
         Digest { steps: &history.steps, processes, steady }
+    }
+
+    /// What the time of its typical steps goes to: the GPU's, if one computed all of them.
+    pub fn causes(&self) -> &'static [Cause] {
+        match self.is_on_gpu() {
+            true => &GPU_CAUSES,
+            false => &CAUSES,
+        }
+    }
+
+    /// Whether a GPU computed the typical steps.
+    pub fn is_on_gpu(&self) -> bool {
+        !self.steady.is_empty() && self.steady.iter().all(|step| step.gpu.is_some())
     }
 
     /// What the last process was planned to do.

@@ -5,7 +5,7 @@ use super::digest::{Digest, Process};
 use super::html::{escape, table};
 use crate::table::{count, rate, seconds};
 use mt_trainer::run::size::human;
-use mt_trainer::run::{History, StepRecord};
+use mt_trainer::run::{GpuRecord, History, StepRecord};
 use std::fmt::Write;
 
 /// Bytes read and written by all steps and by what followed the last step of each process.
@@ -28,7 +28,7 @@ pub fn tiers(digest: &Digest<'_>) -> String {
         let speed = mean.zip(busy).map_or(NOT_RECORDED.to_owned(), |(mean, busy)| rate(mean as u64, busy));
         vec![name.to_owned(), bytes(mean), per, busy.map_or(NOT_RECORDED.to_owned(), seconds), speed, human(all)]
     };
-    let rows = [
+    let mut rows = vec![
         row("disk to RAM", |step| step.disk_read_bytes, |step| step.disk_read_seconds, read),
         row("RAM to disk", |step| step.disk_write_bytes, |step| step.disk_write_seconds, written),
         vec![
@@ -40,6 +40,23 @@ pub fn tiers(digest: &Digest<'_>) -> String {
             commits.map_or(NOT_RECORDED.to_owned(), |bytes| human(bytes + ends)),
         ],
     ];
+    if digest.is_on_gpu() {
+        let all = |of: fn(&GpuRecord) -> u64| digest.steps.iter().filter_map(|step| step.gpu.as_ref()).map(of).sum();
+        rows.extend([
+            row(
+                "RAM to VRAM",
+                |step| step.gpu.map_or(0, |gpu| gpu.upload_bytes),
+                |step| Some(step.gpu?.upload_seconds),
+                all(|gpu| gpu.upload_bytes),
+            ),
+            row(
+                "VRAM to RAM",
+                |step| step.gpu.map_or(0, |gpu| gpu.download_bytes),
+                |step| Some(step.gpu?.download_seconds),
+                all(|gpu| gpu.download_bytes),
+            ),
+        ]);
+    }
     let head = ["", "a typical step", "a parameter", "busy", "while busy", "the whole run"];
     format!("{}<p class=\"note\">{}</p>", table(&head, &rows), lasts(digest))
 }

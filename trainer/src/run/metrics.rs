@@ -5,7 +5,7 @@
 //! a crash tore, are cut off when the run resumes.
 
 use crate::error::{Error, Result};
-use crate::step::StepTimes;
+use crate::step::{GpuTimes, StepTimes};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -44,9 +44,32 @@ pub struct StepRecord {
     /// Seconds in which anything was being written to the volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_write_seconds: Option<f64>,
-    /// Where the step's time went.
+    /// Where the step's time went: the processor's, with a GPU that of the thread that gives it work.
     #[serde(flatten)]
     pub times: Option<StepTimes>,
+    /// What a GPU did, if one computes.
+    #[serde(flatten)]
+    pub gpu: Option<GpuRecord>,
+}
+
+/// A step on a GPU.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct GpuRecord {
+    /// Bytes copied to VRAM.
+    pub upload_bytes: u64,
+    /// Bytes copied from VRAM.
+    pub download_bytes: u64,
+    /// Seconds in which anything was on its way to VRAM.
+    pub upload_seconds: f64,
+    /// Seconds in which anything was on its way from VRAM.
+    pub download_seconds: f64,
+    /// Seconds in which the stream of the computation had work.
+    pub gpu_busy_seconds: f64,
+    /// Of the step's wall time.
+    pub gpu_busy_share: f64,
+    /// Where the time went on the GPU.
+    #[serde(flatten)]
+    pub times: GpuTimes,
 }
 
 /// The file, open for appending.
@@ -120,6 +143,11 @@ mod tests {
             disk_read_seconds: Some(0.25),
             disk_write_seconds: None,
             times: (step != 2).then(|| StepTimes { update_seconds: 0.1, ..StepTimes::default() }),
+            gpu: (step == 3).then(|| GpuRecord {
+                upload_bytes: 7,
+                times: GpuTimes { gpu_loss_seconds: 0.5, ..GpuTimes::default() },
+                ..GpuRecord::default()
+            }),
         }
     }
 
@@ -148,6 +176,7 @@ mod tests {
                     \"disk_read_bytes\":1,\"disk_write_bytes\":2,\"peak_ram_bytes\":3}";
         let read: StepRecord = serde_json::from_str(line).unwrap();
         assert_eq!((read.step, read.commit_bytes, read.disk_read_seconds, read.times), (2, None, None, None));
+        assert_eq!(read.gpu, None);
     }
 
     #[test]

@@ -39,9 +39,9 @@ pub use folder::{REPORT, RunRecord};
 pub use history::{History, history};
 pub use inspect::{Inspection, Standing, inspect};
 pub use list::{Removed, list, remove};
-pub use metrics::StepRecord;
+pub use metrics::{GpuRecord, StepRecord};
 pub use note::Note;
-pub use observer::{Ending, Event, Observer, Planned, RamParts, Summary};
+pub use observer::{Ending, Event, GpuShare, Observer, Planned, RamParts, Summary};
 pub use plan::{
     GpuPart, KeptCounts, Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores, wanted,
     wanted_by_run,

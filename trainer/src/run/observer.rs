@@ -2,9 +2,9 @@
 //! alone decides what a terminal, a file or another program gets to see.
 
 use super::budget::Ram;
-use super::metrics::StepRecord;
+use super::metrics::{GpuRecord, StepRecord};
 use crate::profile::Measured;
-use crate::step::Prepared;
+use crate::step::{GpuTimes, Prepared};
 use crate::target::Target;
 use mt_engine::plan::Prediction;
 use std::path::PathBuf;
@@ -127,6 +127,36 @@ pub enum Ending {
     Finished,
 }
 
+/// What a GPU did in the steps of a process: in those after the second, if there are any, else in the last. The first
+/// has no update, and the second may wait for what it left behind.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct GpuShare {
+    /// The steps that it is told of.
+    pub steps: u64,
+    /// Their wall time.
+    pub seconds: f64,
+    /// Where it went on the GPU.
+    pub times: GpuTimes,
+    /// Bytes copied to VRAM.
+    pub upload_bytes: u64,
+    /// Bytes copied from VRAM.
+    pub download_bytes: u64,
+}
+
+impl GpuShare {
+    /// Takes in the `number`th step of a process.
+    pub(super) fn add(&mut self, number: u64, seconds: f64, step: &GpuRecord) {
+        if number <= 3 {
+            *self = GpuShare::default();
+        }
+        self.steps += 1;
+        self.seconds += seconds;
+        self.times.add(&step.times);
+        self.upload_bytes += step.upload_bytes;
+        self.download_bytes += step.download_bytes;
+    }
+}
+
 /// How a run went.
 #[derive(Clone, Debug)]
 pub struct Summary {
@@ -164,6 +194,8 @@ pub struct Summary {
     pub drift: Option<String>,
     /// What they measured of the machine.
     pub measured: Measured,
+    /// What a GPU did, if one computes.
+    pub gpu: Option<GpuShare>,
     /// Text that the trained model writes, and the text it was given first.
     pub sample: Option<(String, String)>,
 }

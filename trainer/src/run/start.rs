@@ -475,6 +475,7 @@ impl Start<'_> {
             wait_seconds: (steps.after.wait_ns - steps.before.wait_ns) as f64 * 1e-9,
             drift: steps.drift.clone(),
             measured: steps.measured,
+            gpu: steps.gpu,
             sample,
         }
     }

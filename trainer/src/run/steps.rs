@@ -7,9 +7,9 @@ use super::drift::Drift;
 use super::folder::RunFolder;
 use super::inputs::Inputs;
 use super::memory;
-use super::metrics::{Metrics, StepRecord};
+use super::metrics::{GpuRecord, Metrics, StepRecord};
 use super::note::{Note, NoteBase};
-use super::observer::{Ending, Event, Observer};
+use super::observer::{Ending, Event, GpuShare, Observer};
 use super::processes::{self, Last, ProcessEnd, ProcessLine, ProcessStart};
 use super::size;
 use super::trace::Trace;
@@ -74,6 +74,7 @@ pub(super) struct StepsDone {
     pub last_loss: Option<f64>,
     pub drift: Option<String>,
     pub measured: Measured,
+    pub gpu: Option<GpuShare>,
 }
 
 /// Where a process stands when its steps are over, for its line in the history.
@@ -144,6 +145,7 @@ impl Steps<'_> {
             last_loss: None,
             drift: None,
             measured: Measured::default(),
+            gpu: None,
         };
         let planned = self.stop_at.unwrap_or(u64::MAX).min(self.inputs.total_steps).saturating_sub(first);
         let (mut committed, mut last_step) = (first, 0);
@@ -180,6 +182,9 @@ impl Steps<'_> {
             last_step = record.disk_write_bytes;
             steps.tokens += record.tokens;
             steps.last_loss = Some(record.loss);
+            if let Some(gpu) = &record.gpu {
+                steps.gpu.get_or_insert_default().add(steps.done, record.seconds, gpu);
+            }
             observer.event(&Event::Step(&record));
             self.compare(&record, observer);
             self.tell_committed(&mut told, observer);
@@ -241,22 +246,32 @@ impl Steps<'_> {
         (before, after): (&Stats, &Stats),
         is_first: bool,
     ) -> StepRecord {
-        let busy = |ns: fn(&Stats) -> u64| Some((ns(after) - ns(before)) as f64 * 1e-9);
+        let seconds_of = |ns: fn(&Stats) -> u64| (ns(after) - ns(before)) as f64 * 1e-9;
+        let seconds = begin.elapsed().as_secs_f64();
         StepRecord {
             step,
             loss: outcome.loss,
             grad_norm: outcome.grad_norm,
             lr,
             tokens: outcome.tokens,
-            seconds: begin.elapsed().as_secs_f64(),
+            seconds,
             disk_read_bytes: after.disk_read_bytes - before.disk_read_bytes,
             disk_write_bytes: after.disk_write_bytes - before.disk_write_bytes,
             commit_bytes: Some(after.commit_bytes - before.commit_bytes),
             peak_ram_bytes: memory::peak_bytes(),
             time_to_first_step: is_first.then(|| self.started.elapsed().as_secs_f64()),
-            disk_read_seconds: busy(|stats| stats.link.read_ns),
-            disk_write_seconds: busy(|stats| stats.link.write_ns),
+            disk_read_seconds: Some(seconds_of(|stats| stats.link.read_ns)),
+            disk_write_seconds: Some(seconds_of(|stats| stats.link.write_ns)),
             times: Some(outcome.times),
+            gpu: outcome.gpu_times.map(|times| GpuRecord {
+                upload_bytes: after.upload_bytes - before.upload_bytes,
+                download_bytes: after.download_bytes - before.download_bytes,
+                upload_seconds: seconds_of(|stats| stats.link.upload_ns),
+                download_seconds: seconds_of(|stats| stats.link.download_ns),
+                gpu_busy_seconds: times.busy(),
+                gpu_busy_share: times.busy() / seconds,
+                times,
+            }),
         }
     }
 

@@ -1,19 +1,21 @@
 //! `--trace FILE`: some steps of a process as a timeline in the trace event format, which ui.perfetto.dev and
 //! chrome://tracing show. What was measured and what the plan expected stand below each other, step by step.
 //!
-//! Tracks: steps; computation and updates, an instruction each, its waits included where they were measured; waits; and
-//! for each disk what it reads, writes and commits, as many rows as go on at a time; the plan knows all volumes as one.
-//! On every track slices follow each other, so that all of them nest.
+//! Tracks: steps; what a GPU computes, an instruction each, by its own clock; the processor's computation and updates, an
+//! instruction each, its waits included where they were measured; waits; what was put on a GPU's queue; both ways of a
+//! GPU's link; and for each disk what it reads, writes and commits; the plan knows all volumes as one. On every track
+//! slices follow each other: what goes on at the same time gets rows of its own.
 //!
 //! Memory is bounded: room for [`ROOM`] events, 72 bytes each, is taken before the run's RAM is divided, so that it
-//! counts; what comes after is left out and counted. A step makes about two events an access of its plan, some ten
-//! thousand at most. The file is written once the steps are over, whatever ended them.
+//! counts; what comes after is left out and counted. A step makes about two events an access of its plan, three with a GPU,
+//! some ten thousand at most. The file is written once the steps are over, whatever ended them.
 
 use super::files;
 use crate::error::{Error, Result};
 use crate::schedule::Phase;
 use crate::step::Trainer;
 use mt_engine::events::{Doing, Event, Recorder};
+use mt_engine::{DeviceId, Resource};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,13 +29,57 @@ pub const ROOM: usize = 1 << 16;
 /// Processes of the format: groups of tracks.
 const MEASURED: u32 = 1;
 const PREDICTED: u32 = 2;
-/// Threads of the format: tracks.
+/// Threads of the format: tracks. The first; the others are numbered as they come.
 const STEPS: u32 = 1;
-const COMPUTATION: u32 = 2;
-const UPDATES: u32 = 3;
-const WAITS: u32 = 4;
-/// The first of the disks' tracks.
-const DISKS: u32 = 10;
+
+/// A track, in the order in which they stand.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Track {
+    Computed(DeviceId),
+    Computation,
+    Updates,
+    Waits,
+    /// Waits for pages in VRAM: of the plan's GPU, or of the thread that gives it work.
+    WaitsInVram(DeviceId),
+    /// Instructions that are put on a GPU's queue.
+    Given(DeviceId),
+    Uploads(DeviceId),
+    Downloads(DeviceId),
+    Disk(u16, &'static str),
+}
+
+impl Track {
+    /// Where an event belongs that is about an instruction on `on`.
+    fn of(event: &Event, phase: Option<Phase>, on: Resource) -> Track {
+        match (event.doing, on) {
+            (Doing::Reading, _) => Track::Disk(event.volume, "reads"),
+            (Doing::Writing, _) => Track::Disk(event.volume, "writes"),
+            (Doing::Recording | Doing::Syncing, _) => Track::Disk(event.volume, "commits"),
+            (Doing::Uploading(device), _) => Track::Uploads(device),
+            (Doing::Downloading(device), _) => Track::Downloads(device),
+            (Doing::Computing(device), _) => Track::Computed(device),
+            (Doing::Waiting, Resource::HostCompute) => Track::Waits,
+            (Doing::Waiting, Resource::Compute(device)) => Track::WaitsInVram(device),
+            (Doing::Working, Resource::Compute(device)) => Track::Given(device),
+            (Doing::Working, Resource::HostCompute) if phase == Some(Phase::Update) => Track::Updates,
+            (Doing::Working, Resource::HostCompute) => Track::Computation,
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Track::Computed(device) => format!("GPU {} computes", device.0),
+            Track::Computation => "computation".to_owned(),
+            Track::Updates => "updates".to_owned(),
+            Track::Waits => "waits".to_owned(),
+            Track::WaitsInVram(device) => format!("waits for pages in GPU {}", device.0),
+            Track::Given(device) => format!("put on GPU {}'s queue", device.0),
+            Track::Uploads(device) => format!("up to GPU {}", device.0),
+            Track::Downloads(device) => format!("down from GPU {}", device.0),
+            Track::Disk(volume, what) => format!("disk {volume} {what}"),
+        }
+    }
+}
 
 /// What is to be traced.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -144,11 +190,7 @@ impl Trace {
         let base = self.marks.first().map_or(0, |mark| mark.begin_ns);
         for (group, name) in [(MEASURED, "measured"), (PREDICTED, "predicted by the plan")] {
             out.group(group, name)?;
-            for (track, name) in
-                [(STEPS, "steps"), (COMPUTATION, "computation"), (UPDATES, "updates"), (WAITS, "waits")]
-            {
-                out.track(group, track, name)?;
-            }
+            out.track(group, STEPS, "steps")?;
         }
         for mark in &self.marks {
             out.slice(MEASURED, STEPS, &mark.name(), (mark.begin_ns - base, mark.end_ns - base), Map::new())?;
@@ -178,31 +220,24 @@ impl Trace {
         events: Vec<Event>,
         base: u64,
     ) -> std::io::Result<()> {
-        let mut of_disks: BTreeMap<(u16, &str), Vec<Event>> = BTreeMap::new();
+        let mut tracks: BTreeMap<Track, Vec<Event>> = BTreeMap::new();
         for event in events {
-            let key = match event.doing {
-                Doing::Reading => "reads",
-                Doing::Writing => "writes",
-                Doing::Recording | Doing::Syncing => "commits",
-                Doing::Waiting | Doing::Working => {
-                    let (name, track) = named(trainer, event.tag.unwrap_or(u64::MAX), event.run);
-                    out.slice(group, track, &name, since(base, &event), about(trainer, &event))?;
-                    continue;
-                }
-            };
-            of_disks.entry((event.volume, key)).or_default().push(event);
+            let (phase, on) = event
+                .tag
+                .and_then(|tag| trainer.instruction(tag))
+                .map_or((None, Resource::HostCompute), |(_, phase, on)| (Some(phase), on));
+            tracks.entry(Track::of(&event, phase, on)).or_default().push(event);
         }
-        let mut track = DISKS;
-        for ((volume, what), events) in of_disks {
+        let mut number = STEPS;
+        for (track, events) in tracks {
             let rows = rows(events);
             for (row, events) in rows.iter().enumerate() {
-                let number = if rows.len() > 1 { format!(" {}", row + 1) } else { String::new() };
-                out.track(group, track, &format!("disk {volume} {what}{number}"))?;
+                number += 1;
+                let row = if rows.len() > 1 { format!(" {}", row + 1) } else { String::new() };
+                out.track(group, number, &format!("{}{row}", track.name()))?;
                 for event in events {
-                    let name = moved(trainer, event);
-                    out.slice(group, track, &name, since(base, event), about(trainer, event))?;
+                    out.slice(group, number, &named(trainer, event), since(base, event), about(trainer, event))?;
                 }
-                track += 1;
             }
         }
         Ok(())
@@ -224,24 +259,18 @@ impl Drop for Trace {
     }
 }
 
-/// Name and track of an instruction, or of a wait for pages.
-fn named(trainer: &Trainer, tag: u64, run: Option<mt_engine::Run>) -> (String, u32) {
-    if let Some(run) = run {
-        return (format!("wait for {}", trainer.content(run)), WAITS);
-    }
-    match trainer.instruction(tag) {
-        Some((name, Phase::Update)) => (name, UPDATES),
-        Some((name, _)) => (name, COMPUTATION),
-        None => ("another sweep".to_owned(), COMPUTATION),
-    }
-}
-
-/// Name of what a disk did.
-fn moved(trainer: &Trainer, event: &Event) -> String {
+/// Name of a slice.
+fn named(trainer: &Trainer, event: &Event) -> String {
     match (event.doing, event.run) {
-        (Doing::Reading | Doing::Writing, Some(run)) => trainer.content(run),
+        (Doing::Waiting, Some(run)) => format!("wait for {}", trainer.content(run)),
         (Doing::Syncing, _) => "sync".to_owned(),
-        _ => "table, note, superblock".to_owned(),
+        (Doing::Recording, _) => "table, note, superblock".to_owned(),
+        (_, Some(run)) => trainer.content(run),
+        (Doing::Uploading(_) | Doing::Downloading(_) | Doing::Reading | Doing::Writing, None) => "pages".to_owned(),
+        (Doing::Waiting | Doing::Working | Doing::Computing(_), None) => {
+            let instruction = event.tag.and_then(|tag| trainer.instruction(tag));
+            instruction.map_or("another sweep".to_owned(), |(name, ..)| name)
+        }
     }
 }
 
@@ -251,10 +280,12 @@ fn about(trainer: &Trainer, event: &Event) -> Map<String, Value> {
     if let Some(run) = event.run {
         about.insert("pages".to_owned(), format!("{} to {}", run.first, run.end() - 1).into());
         let used_by = event.tag.and_then(|tag| trainer.instruction(tag));
-        about.extend(used_by.map(|(name, _)| ("for".to_owned(), name.into())));
+        about.extend(used_by.map(|(name, ..)| ("for".to_owned(), name.into())));
     }
     if event.bytes > 0 {
         about.insert("bytes".to_owned(), event.bytes.into());
+        let ns = event.end_ns.saturating_sub(event.begin_ns).max(1);
+        about.insert("rate".to_owned(), format!("{:.2} GB/s", event.bytes as f64 / ns as f64).into());
     }
     if event.operations > 0 {
         about.insert("operations".to_owned(), event.operations.into());
@@ -334,18 +365,44 @@ impl Out {
 mod tests {
     use super::*;
 
+    fn event(begin_ns: u64, end_ns: u64) -> Event {
+        let (doing, volume) = (Doing::Reading, 1);
+        Event { doing, begin_ns, end_ns, volume, run: None, bytes: 0, operations: 1, tag: None }
+    }
+
+    #[test]
+    fn a_gpu_has_tracks_of_its_own_in_this_order() {
+        let (gpu, host) = (Resource::Compute(DeviceId(2)), Resource::HostCompute);
+        let on = |doing, on, phase| Track::of(&Event { doing, ..event(0, 1) }, Some(phase), on);
+        let tracks = [
+            on(Doing::Computing(DeviceId(2)), gpu, Phase::Update),
+            on(Doing::Working, host, Phase::Forward),
+            on(Doing::Working, host, Phase::Update),
+            on(Doing::Waiting, host, Phase::Update),
+            on(Doing::Waiting, gpu, Phase::Update),
+            on(Doing::Working, gpu, Phase::Update),
+            on(Doing::Uploading(DeviceId(2)), gpu, Phase::Forward),
+            on(Doing::Downloading(DeviceId(2)), host, Phase::Forward),
+            on(Doing::Reading, gpu, Phase::Forward),
+        ];
+        let names: Vec<String> = tracks.iter().map(|track| track.name()).collect();
+        let wanted = [
+            "GPU 2 computes",
+            "computation",
+            "updates",
+            "waits",
+            "waits for pages in GPU 2",
+            "put on GPU 2's queue",
+            "up to GPU 2",
+            "down from GPU 2",
+            "disk 1 reads",
+        ];
+        assert_eq!(names, wanted);
+        assert!(tracks.is_sorted());
+    }
+
     #[test]
     fn events_of_a_row_follow_each_other() {
-        let event = |begin_ns, end_ns| Event {
-            doing: Doing::Reading,
-            begin_ns,
-            end_ns,
-            volume: 0,
-            run: None,
-            bytes: 0,
-            operations: 1,
-            tag: None,
-        };
         let rows = rows(vec![event(5, 9), event(0, 5), event(3, 6), event(6, 7), event(6, 8)]);
         let found: Vec<Vec<(u64, u64)>> =
             rows.iter().map(|row| row.iter().map(|event| (event.begin_ns, event.end_ns)).collect()).collect();

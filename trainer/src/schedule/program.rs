@@ -31,6 +31,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// Instructions that are a GPU's.
+    pub fn on_gpu(&self) -> usize {
+        self.instructions.iter().filter(|instruction| instruction.on != Resource::HostCompute).count()
+    }
+
     /// The accesses as the engine plans them: each is given back when its instruction ends. `cyclic`: the same sweep
     /// follows. The label of each node is its instruction's number.
     ///

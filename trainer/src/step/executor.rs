@@ -1,8 +1,9 @@
 //! Walks a program: takes the leases of each instruction, computes, gives them back.
 
+use super::laps::GpuTimes;
 use super::leases::Leases;
 use super::model::Model;
-use super::on_gpu::OnGpu;
+use super::on_gpu::{OnGpu, Turn};
 use super::state::not_representable;
 use super::watch::Watch;
 use crate::batch::MicroBatch;
@@ -53,6 +54,8 @@ pub(super) struct Executor<'e> {
     pub(super) front: usize,
     /// Spent by the instruction at hand on what forward had computed and did not keep.
     pub(super) again: Duration,
+    /// Where the time went on a GPU.
+    pub(super) gpu_times: Option<GpuTimes>,
 }
 
 impl<'e> Executor<'e> {
@@ -66,7 +69,7 @@ impl<'e> Executor<'e> {
         workspace.reset();
         let sums = vec![0.0; model.chunks.len()];
         let front = if model.config.tied { 0 } else { model.config.hidden };
-        Executor { model, cpu, gpu, workspace, task, sums, loss: 0.0, front, again: Duration::ZERO }
+        Executor { model, cpu, gpu, workspace, task, sums, loss: 0.0, front, again: Duration::ZERO, gpu_times: None }
     }
 
     /// Executes the whole program.
@@ -87,19 +90,23 @@ impl<'e> Executor<'e> {
                 }
                 (operation, Resource::HostCompute) => {
                     self.execute(operation, Leases::new(sweep, &instruction.accesses))?;
+                    if let Some(gpu) = &mut self.gpu {
+                        gpu.beside(&begun);
+                    }
                 }
                 (_, Resource::Compute(_)) => {
                     let gpu = self.gpu.as_mut().expect("a program for a GPU is executed with one");
-                    gpu.execute(sweep, instruction)?;
+                    gpu.execute(Turn { sweep, watch, begun: &begun, index }, instruction)?;
                 }
             }
             watch.end(index, &begun, sweep, std::mem::take(&mut self.again));
         }
         self.check_updates()?;
-        if let Some(gpu) = &mut self.gpu
-            && let Some(found) = gpu.finish(&mut self.task)?
-        {
-            (self.loss, self.sums) = (found.loss, found.squares);
+        if let Some(gpu) = &mut self.gpu {
+            if let Some(found) = gpu.finish(&mut self.task)? {
+                (self.loss, self.sums) = (found.loss, found.squares);
+            }
+            self.gpu_times = gpu.times(watch)?;
         }
         Ok(())
     }

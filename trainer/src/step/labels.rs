@@ -6,17 +6,19 @@ use crate::model::UnitKind;
 use crate::schedule::{LABEL_ONCE, Operation, Phase, Program};
 use mt_engine::events::{Doing, Event};
 use mt_engine::plan::{Span, Station, Timeline, Transfer};
-use mt_engine::{Node, Run};
+use mt_engine::{Node, Resource, Run};
 
 impl Trainer {
-    /// The instruction of a label, in words, and the phase that it belongs to. None for a label of another sweep.
-    pub fn instruction(&self, tag: u64) -> Option<(String, Phase)> {
+    /// The instruction of a label, in words, the phase that it belongs to, and what computes it. None for a label of
+    /// another sweep.
+    pub fn instruction(&self, tag: u64) -> Option<(String, Phase, Resource)> {
         let (program, phases): (&Program, _) = match tag & LABEL_ONCE {
             0 => (&self.prepared.steady_program, &self.steady_phases),
             _ => (&self.prepared.update_program, &self.update_phases),
         };
         let index = (tag & !LABEL_ONCE) as usize;
-        Some((self.operation(program.instructions.get(index)?.operation), phases[index]))
+        let instruction = program.instructions.get(index)?;
+        Some((self.operation(instruction.operation), phases[index], instruction.on))
     }
 
     /// What pages hold: plane and unit, like "m of layer 3", or the region alone where the unit does not follow from
@@ -32,22 +34,24 @@ impl Trainer {
     }
 
     /// The course of a predicted step, in nanoseconds from its beginning: every instruction that takes time, every wait
-    /// for pages, and what the disk does. What began in the step before begins at 0.
+    /// for pages, and what the links do. What began in the step before begins at 0.
     pub fn expected(&self) -> Vec<Event> {
         let Timeline { nodes: spans, transfers } = self.prepared.timeline();
         let nodes = &self.prepared.steady.schedule.nodes;
         let users = nodes.iter().zip(spans).filter_map(|(node, span)| expected_of_user(node, span));
-        users.chain(transfers.iter().filter_map(|transfer| self.expected_of_disk(transfer))).collect()
+        users.chain(transfers.iter().filter_map(|transfer| self.expected_of_link(transfer))).collect()
     }
 
-    fn expected_of_disk(&self, transfer: &Transfer) -> Option<Event> {
+    fn expected_of_link(&self, transfer: &Transfer) -> Option<Event> {
         let plan = &self.prepared.steady;
         let interval = transfer.interval.map(|index| &plan.intervals[index as usize]);
         let doing = match transfer.station {
             Station::DiskRead => Doing::Reading,
             Station::DiskWrite if interval.is_some() => Doing::Writing,
             Station::DiskWrite => Doing::Recording,
-            _ => return None,
+            Station::Upload(device) => Doing::Uploading(device),
+            Station::Download(device) => Doing::Downloading(device),
+            Station::HostCompute | Station::Compute(_) => return None,
         };
         let tag = interval.and_then(|interval| match plan.schedule.nodes[interval.node as usize] {
             Node::Access(access) => Some(access.tag),
@@ -107,6 +111,7 @@ impl Trainer {
 fn expected_of_user(node: &Node, span: Span) -> Option<Event> {
     let (doing, tag, run) = match node {
         Node::Access(access) => (Doing::Waiting, access.tag, Some(access.run)),
+        Node::Work { tag, resource: Resource::Compute(device), .. } => (Doing::Computing(*device), *tag, None),
         Node::Work { tag, .. } => (Doing::Working, *tag, None),
         Node::Commit => return None,
     };

@@ -1,15 +1,21 @@
 //! Instructions that a GPU computes: their leases in VRAM become the memory of an operation, and go back as soon as the
 //! operation is on the queue. Nothing here waits for the GPU but taking a lease whose bytes are still on their way.
+//!
+//! The GPU stamps begin and end of each instruction of a step. What has ended is read whenever another instruction comes,
+//! so that little is left to read at the end.
 #![allow(unsafe_code)]
 
 use super::executor::Task;
+use super::laps::{GpuTimes, Laps};
+use super::watch::{Begun, Watch};
 use crate::error::Result;
 use crate::gpu::{Computation, Found, Memory, Refused};
 use crate::schedule::{Description, Instruction, Operation};
 use crate::target;
 use mt_engine::device::{DeviceLease, Stream};
 use mt_engine::{DeviceId, Mode, Sweep};
-use mt_kernels::cuda::{Gpu, View, ViewMut};
+use mt_kernels::cuda::{Clock, Gpu, View, ViewMut};
+use std::time::Instant;
 
 /// A model's computation on a GPU.
 pub(super) struct OnGpu {
@@ -18,16 +24,37 @@ pub(super) struct OnGpu {
     /// The sweep has a pending update, and some of it was executed here.
     has_update: bool,
     has_updated: bool,
+    clock: Clock,
+    laps: Laps,
+    /// The host's time of the clock's start; None: nothing is stamped.
+    started: Option<Instant>,
+}
+
+/// An instruction's turn, as the thread that gives the GPU work has it.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'t> {
+    pub(super) sweep: &'t Sweep<'t>,
+    pub(super) watch: &'t Watch<'t>,
+    pub(super) begun: &'t Begun,
+    /// The instruction's number in the program.
+    pub(super) index: usize,
 }
 
 impl OnGpu {
-    /// Allocates what the computation needs beside its leases.
+    /// Allocates what the computation needs beside its leases. `instructions`: the most of a step that are the GPU's.
     ///
     /// # Errors
     /// `Gpu`.
-    pub(super) fn new(gpu: &Gpu, it: &Description<'_>, target: target::Gpu) -> Result<OnGpu> {
-        let computation = Computation::new(gpu, it, target.precision)?;
-        Ok(OnGpu { computation, device: target.device, has_update: false, has_updated: false })
+    pub(super) fn new(gpu: &Gpu, it: &Description<'_>, target: target::Gpu, instructions: usize) -> Result<OnGpu> {
+        Ok(OnGpu {
+            computation: Computation::new(gpu, it, target.precision)?,
+            device: target.device,
+            has_update: false,
+            has_updated: false,
+            clock: Clock::new(gpu, instructions)?,
+            laps: Laps::new(instructions),
+            started: None,
+        })
     }
 
     /// Begins a sweep.
@@ -35,12 +62,22 @@ impl OnGpu {
     /// # Errors
     /// `Gpu`.
     pub(super) fn begin(&mut self, task: &Task<'_>) -> Result<()> {
-        (self.has_update, self.has_updated) = (task.pending.is_some(), false);
+        (self.has_update, self.has_updated, self.started) = (task.pending.is_some(), false, None);
         match (&task.logits, task.micro) {
-            (Some(_), micro) => Ok(self.computation.begin_inference(&micro[0])?),
+            (Some(_), micro) => self.computation.begin_inference(&micro[0])?,
             (None, micro) => {
-                Ok(self.computation.begin(micro, task.targets, task.pending.map(|update| update.scalars))?)
+                self.computation.begin(micro, task.targets, task.pending.map(|update| update.scalars))?;
+                self.started = Some(self.clock.start(self.computation.queue())?);
+                self.laps.start();
             }
+        }
+        Ok(())
+    }
+
+    /// The processor had an instruction, which is over.
+    pub(super) fn beside(&mut self, begun: &Begun) {
+        if let Some(started) = self.started {
+            self.laps.beside((nanoseconds(started, begun.at()), nanoseconds(started, Instant::now())));
         }
     }
 
@@ -48,10 +85,12 @@ impl OnGpu {
     ///
     /// # Errors
     /// The engine's; `Gpu`.
-    pub(super) fn execute(&mut self, sweep: &Sweep<'_>, instruction: &Instruction) -> Result<()> {
+    pub(super) fn execute(&mut self, turn: Turn<'_>, instruction: &Instruction) -> Result<()> {
+        self.read(turn.watch)?;
+        let sweep = turn.sweep;
         if let Operation::Update { unit, chunk, into } = instruction.operation {
             if !self.has_update {
-                return self.join(sweep, instruction, Operation::Join { unit, chunk, into });
+                return self.join(turn, instruction, Operation::Join { unit, chunk, into });
             }
             self.has_updated = true;
         }
@@ -61,8 +100,7 @@ impl OnGpu {
         };
         let leases = instruction.accesses.iter().map(take).collect::<std::result::Result<Vec<_>, _>>()?;
         let modes = instruction.accesses.iter().map(|(_, mode)| *mode);
-        self.computation
-            .execute(instruction.operation, leases.iter().zip(modes).map(|(lease, mode)| memory(lease, mode)))?;
+        self.put(turn, instruction.operation, leases.iter().zip(modes).map(|(lease, mode)| memory(lease, mode)))?;
         let stream = self.stream();
         for lease in leases {
             lease.give_back(stream)?;
@@ -71,17 +109,54 @@ impl OnGpu {
     }
 
     /// Takes the weights of an update's instruction as they are.
-    fn join(&mut self, sweep: &Sweep<'_>, instruction: &Instruction, join: Operation) -> Result<()> {
+    fn join(&mut self, turn: Turn<'_>, instruction: &Instruction, join: Operation) -> Result<()> {
+        let sweep = turn.sweep;
         let [grad, hi, lo, m, v] = instruction.accesses[..] else { panic!("an update has a gradient and four planes") };
         sweep.pass(grad.0)?;
         let (hi, lo) = (sweep.device_mut(hi.0, self.device)?, sweep.device_mut(lo.0, self.device)?);
         sweep.pass(m.0)?;
         sweep.pass(v.0)?;
-        self.computation.execute(join, [&hi, &lo].map(|lease| memory(lease, Mode::Read)))?;
+        self.put(turn, join, [&hi, &lo].map(|lease| memory(lease, Mode::Read)))?;
         let stream = self.stream();
         hi.discard(stream)?;
         lo.discard(stream)?;
         Ok(())
+    }
+
+    /// Puts an operation on the queue, between its two stamps: behind whatever taking the leases put there, so that
+    /// waiting for their bytes is no part of it, and before they are given back.
+    fn put<'a>(
+        &mut self,
+        turn: Turn<'_>,
+        operation: Operation,
+        accesses: impl IntoIterator<Item = Memory<'a>>,
+    ) -> Result<()> {
+        let Some(started) = self.started else { return Ok(self.computation.execute(operation, accesses)?) };
+        let Turn { sweep, watch, begun, index } = turn;
+        self.clock.begin(self.computation.queue())?;
+        let at_ns = nanoseconds(started, Instant::now());
+        self.laps.put(index, watch.phase(index), at_ns, begun.waited_ns(sweep));
+        self.computation.execute(operation, accesses)?;
+        Ok(self.clock.end(self.computation.queue())?)
+    }
+
+    /// Takes in what has ended.
+    fn read(&mut self, watch: &Watch<'_>) -> Result<()> {
+        let Some(started) = self.started else { return Ok(()) };
+        while let Some(span) = self.clock.read()? {
+            let index = self.laps.ended(span);
+            watch.computed(self.device, index, started, span);
+        }
+        Ok(())
+    }
+
+    /// Where the time of the sweep went, whose work was waited for; None if nothing was stamped.
+    ///
+    /// # Errors
+    /// `Gpu`.
+    pub(super) fn times(&mut self, watch: &Watch<'_>) -> Result<Option<GpuTimes>> {
+        self.read(watch)?;
+        Ok(self.started.map(|started| self.laps.finish(nanoseconds(started, Instant::now()))))
     }
 
     fn stream(&self) -> Stream {
@@ -110,6 +185,10 @@ impl OnGpu {
             (None, _) => Ok(Some(self.computation.finish()?)),
         }
     }
+}
+
+fn nanoseconds(since: Instant, at: Instant) -> u64 {
+    at.saturating_duration_since(since).as_nanos() as u64
 }
 
 fn memory<'a>(lease: &'a DeviceLease<'_>, mode: Mode) -> Memory<'a> {

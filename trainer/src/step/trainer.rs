@@ -73,7 +73,11 @@ impl Trainer {
         engine.place(prepared.residency(), prepared.spilled())?;
         let description = prepared.scheme.describe(config, manifest, shapes, &prepared.layout);
         let workspace = Workspace::new(&description);
-        let on_gpu = |target| OnGpu::new(gpu.as_ref().expect("a GPU for steps on one"), &description, target);
+        let instructions = prepared.steady_program.on_gpu().max(prepared.update_program.on_gpu());
+        let on_gpu = |target| {
+            let gpu = gpu.as_ref().expect("a GPU for steps on one");
+            OnGpu::new(gpu, &description, target, instructions)
+        };
         let gpu = prepared.scheme.options.target.gpu().map(on_gpu).transpose()?;
         let model = Model::new(config.clone(), manifest.clone(), &prepared.layout, prepared.scheme.tiles);
         let (steady_phases, update_phases) = (prepared.steady_program.phases(), prepared.update_program.phases());
@@ -141,7 +145,7 @@ impl Trainer {
         let mut executor = Executor::new(&self.model, &self.cpu, self.gpu.as_mut(), &mut self.workspace, task);
         let mut watch = Watch::new(&self.steady_phases, self.engine.recorder(), 0);
         let run = executor.run(&self.prepared.steady_program, &sweep, &mut watch);
-        let times = watch.times;
+        let (times, gpu_times) = (watch.times, executor.gpu_times);
         let (loss, total) = (executor.loss, Model::total(&executor.sums));
         if let Err(error) = run.and_then(|()| Ok(sweep.finish()?)) {
             // The sweep was given up somewhere between its first and its last update.
@@ -158,7 +162,7 @@ impl Trainer {
             self.pending = Some(Pending { lr, grad_scale });
         }
         self.completed = number;
-        Ok(Outcome { loss, grad_norm: Some(norm), targets, tokens: batch.token_count(), times })
+        Ok(Outcome { loss, grad_norm: Some(norm), targets, tokens: batch.token_count(), times, gpu_times })
     }
 
     fn not_finite(&mut self, step: u64, loss: f64, norm: f64) -> Error {

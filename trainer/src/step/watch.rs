@@ -2,7 +2,7 @@
 //! cause. Two looks at the clock an instruction; a recording, while one is made, gets them too.
 
 use crate::schedule::Phase;
-use mt_engine::{Recorder, Sweep, Waited};
+use mt_engine::{DeviceId, Recorder, Sweep, Waited};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,19 @@ pub(super) struct Begun {
     waited: Waited,
 }
 
+impl Begun {
+    /// When it began.
+    pub(super) fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// How long it has waited for pages so far.
+    pub(super) fn waited_ns(&self, sweep: &Sweep<'_>) -> u64 {
+        let (now, then) = (sweep.waited(), self.waited);
+        now.for_reads_ns + now.for_writes_ns - then.for_reads_ns - then.for_writes_ns
+    }
+}
+
 impl<'w> Watch<'w> {
     pub(super) fn new(phases: &'w [Phase], recorder: Option<&'w Recorder>, label: u64) -> Watch<'w> {
         Watch { phases, recorder, label, times: StepTimes::default() }
@@ -87,6 +100,19 @@ impl<'w> Watch<'w> {
         }) += computed;
         if let Some(recorder) = self.recorder {
             recorder.worked(self.label | index as u64, begun.recorded_ns);
+        }
+    }
+
+    /// The phase of an instruction.
+    pub(super) fn phase(&self, index: usize) -> Phase {
+        self.phases[index]
+    }
+
+    /// A device computed an instruction, from and to these nanoseconds since `started`.
+    pub(super) fn computed(&self, device: DeviceId, index: usize, started: Instant, (begin_ns, end_ns): (u64, u64)) {
+        if let Some(recorder) = self.recorder {
+            let base_ns = recorder.ns(started);
+            recorder.computed(device, self.label | index as u64, (base_ns + begin_ns, base_ns + end_ns));
         }
     }
 
