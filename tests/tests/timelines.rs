@@ -42,9 +42,9 @@ fn processes(place: &Place, run: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))).collect()
 }
 
-/// A trace that was checked: its tracks by group and name, and its slices.
+/// A trace that was checked: its tracks by number, and its slices.
 struct Trace {
-    tracks: BTreeMap<(u64, u64), String>,
+    tracks: BTreeMap<u64, String>,
     slices: Vec<Value>,
 }
 
@@ -53,12 +53,15 @@ impl Trace {
     fn read(place: &Place, name: &str) -> Trace {
         let whole: Value = serde_json::from_str(&place.read(name)).expect("a trace is JSON");
         let events = whole["traceEvents"].as_array().expect("a list of events");
-        let track = |event: &Value| (number(event, "/pid"), number(event, "/tid"));
+        let track = |event: &Value| {
+            assert_eq!(number(event, "/pid"), 1, "one process");
+            number(event, "/tid")
+        };
         let names = events.iter().filter(|event| event["name"] == "thread_name");
         let tracks: BTreeMap<_, _> =
             names.map(|event| (track(event), event["args"]["name"].as_str().expect("a name").to_owned())).collect();
         let slices: Vec<Value> = events.iter().filter(|event| event["ph"] == "X").cloned().collect();
-        let mut by_track: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
+        let mut by_track: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
         for slice in &slices {
             let (ts, dur) = (slice["ts"].as_f64().expect("a time"), slice["dur"].as_f64().expect("a time"));
             assert!(ts >= 0.0 && dur >= 0.0 && tracks.contains_key(&track(slice)), "{slice}");
@@ -80,17 +83,14 @@ impl Trace {
         Trace { tracks, slices }
     }
 
-    /// Slices on tracks of a group whose names begin so.
-    fn on(&self, group: u64, track: &str) -> Vec<&Value> {
-        let is_on = |slice: &&Value| {
-            let key = (number(slice, "/pid"), number(slice, "/tid"));
-            key.0 == group && self.tracks[&key].starts_with(track)
-        };
-        self.slices.iter().filter(is_on).collect()
+    /// Slices on tracks of a side whose names begin so.
+    fn on(&self, side: &str, track: &str) -> Vec<&Value> {
+        let name = format!("{side}{track}");
+        self.slices.iter().filter(|slice| self.tracks[&number(slice, "/tid")].starts_with(&name)).collect()
     }
 
-    fn bytes(&self, group: u64, track: &str) -> u64 {
-        self.on(group, track)
+    fn bytes(&self, side: &str, track: &str) -> u64 {
+        self.on(side, track)
             .iter()
             .filter_map(|slice| slice.pointer("/args/bytes"))
             .map(|b| b.as_u64().expect("n"))
@@ -98,8 +98,9 @@ impl Trace {
     }
 }
 
-const MEASURED: u64 = 1;
-const PREDICTED: u64 = 2;
+/// What the names of a side's tracks begin with.
+const MEASURED: &str = "";
+const PREDICTED: &str = "plan: ";
 
 #[test]
 fn a_trace_of_all_steps_has_every_byte_and_both_sides() {
@@ -107,14 +108,14 @@ fn a_trace_of_all_steps_has_every_byte_and_both_sides() {
     let words = tight(&place, &format!("{RUN} --steps 4 --checkpoint-every 1 --page 2048"));
     let done = place.ok(&format!("train {words} --run r --trace t.json --trace-steps 1-4 --json"));
     let trace = Trace::read(&place, "t.json");
-    for group in [MEASURED, PREDICTED] {
-        let steps: Vec<&Value> = trace.on(group, "steps").into_iter().map(|slice| &slice["name"]).collect();
+    for side in [MEASURED, PREDICTED] {
+        let steps: Vec<&Value> = trace.on(side, "steps").into_iter().map(|slice| &slice["name"]).collect();
         let mut names = vec!["step 1", "step 2", "step 3", "step 4"];
-        names.extend((group == MEASURED).then_some("last update and commit"));
+        names.extend((side == MEASURED).then_some("last update and commit"));
         assert_eq!(steps, names);
         let said = |track: &str, part: &str| {
-            let found = trace.on(group, track);
-            assert!(found.iter().any(|s| s["name"].as_str().expect("a name").contains(part)), "{group} {track} {part}");
+            let found = trace.on(side, track);
+            assert!(found.iter().any(|s| s["name"].as_str().expect("a name").contains(part)), "{side}{track} {part}");
         };
         said("computation", "layer 1 forward, micro-batch 0");
         said("computation", "layer 0 backward, micro-batch 0");

@@ -30,6 +30,7 @@ mod start;
 mod steps;
 mod store;
 mod trace;
+mod tracks;
 mod train;
 mod verify;
 
