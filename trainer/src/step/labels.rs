@@ -51,7 +51,7 @@ impl Trainer {
             Station::DiskWrite => Doing::Recording,
             Station::Upload(device) => Doing::Uploading(device),
             Station::Download(device) => Doing::Downloading(device),
-            Station::HostCompute | Station::Compute(_) => return None,
+            Station::HostCompute | Station::Compute(_) | Station::Commit => return None,
         };
         let tag = interval.and_then(|interval| match plan.schedule.nodes[interval.node as usize] {
             Node::Access(access) => Some(access.tag),
