@@ -207,7 +207,9 @@ fn named(trainer: &Trainer, event: &Event) -> String {
         (Doing::Syncing, _) => "sync".to_owned(),
         (Doing::Recording, _) => "table, note, superblock".to_owned(),
         (_, Some(run)) => trainer.content(run),
-        (Doing::Uploading(_) | Doing::Downloading(_) | Doing::Reading | Doing::Writing, None) => "pages".to_owned(),
+        (Doing::Uploading(_) | Doing::Downloading(_) | Doing::Reading | Doing::Writing, None) => {
+            "several at once".to_owned()
+        }
         (Doing::Waiting | Doing::Working | Doing::Computing(_), None) => {
             let instruction = event.tag.and_then(|tag| trainer.instruction(tag));
             instruction.map_or("another sweep".to_owned(), |(name, ..)| name)

@@ -79,19 +79,21 @@ impl Side {
 }
 
 /// Deals events to as few rows as let those of each row follow each other, but not to more than [`ROWS_MAX`]: what finds
-/// no row free begins where one becomes free, which shows it shorter, or without length, but no bytes less.
+/// no row free becomes one with the event that ends next, and they have no run any more.
 pub(super) fn rows(mut events: Vec<Event>) -> Vec<Vec<Event>> {
     events.sort_by_key(|event| (event.begin_ns, event.end_ns));
     let mut rows: Vec<Vec<Event>> = Vec::new();
-    let end = |row: &Vec<Event>| row.last().map_or(0, |last| last.end_ns);
     for event in events {
-        match rows.iter().position(|row| end(row) <= event.begin_ns) {
+        let is_free = |row: &Vec<Event>| row.last().is_none_or(|last| last.end_ns <= event.begin_ns);
+        match rows.iter().position(is_free) {
             Some(row) => rows[row].push(event),
             None if rows.len() < ROWS_MAX => rows.push(vec![event]),
             None => {
-                let row = rows.iter_mut().min_by_key(|row| end(row)).expect("there are rows");
-                let begin_ns = end(row);
-                row.push(Event { begin_ns, end_ns: event.end_ns.max(begin_ns), ..event });
+                let last = rows.iter_mut().filter_map(|row| row.last_mut()).min_by_key(|last| last.end_ns);
+                let last = last.expect("no row is without events");
+                last.end_ns = last.end_ns.max(event.end_ns);
+                (last.bytes, last.operations) = (last.bytes + event.bytes, last.operations + event.operations);
+                (last.run, last.tag) = (None, None);
             }
         }
     }
@@ -150,10 +152,11 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_row_free_waits_for_one() {
+    fn what_finds_no_row_free_joins_another() {
         let mut events: Vec<Event> = (0..4).map(|n| event(n, 10 + n)).collect();
         events.extend([event(5, 30), event(6, 8)]);
-        let found = spans(events);
-        assert_eq!(found, [vec![(0, 10), (10, 30)], vec![(1, 11), (11, 11)], vec![(2, 12)], vec![(3, 13)]]);
+        assert_eq!(spans(events.clone()), [[(0, 30)], [(1, 11)], [(2, 12)], [(3, 13)]]);
+        let operations = rows(events).iter().flatten().map(|event| event.operations).sum::<u32>();
+        assert_eq!(operations, 6);
     }
 }
