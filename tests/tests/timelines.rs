@@ -223,6 +223,49 @@ fn a_report_has_the_runs_numbers_and_needs_nothing_else() {
     place.refused("report none", 2, &["none"]);
 }
 
+/// No GPU is needed to show what one did: the steps' lines say it.
+#[test]
+fn a_report_of_steps_on_a_gpu_tells_the_gpus_time() {
+    let place = place();
+    place.ok(&format!("train {RUN} --ram 1GiB --steps 4 --run r"));
+    let on_gpu = |mut line: Value| {
+        let seconds = line["seconds"].as_f64().expect("a time");
+        for (key, share) in [
+            ("gpu_forward_seconds", 0.25),
+            ("gpu_loss_seconds", 0.0625),
+            ("gpu_backward_seconds", 0.25),
+            ("gpu_update_seconds", 0.0625),
+            ("gpu_link_wait_seconds", 0.125),
+            ("gpu_processor_wait_seconds", 0.125),
+            ("gpu_busy_seconds", 0.625),
+            ("upload_seconds", 0.5),
+            ("download_seconds", 0.25),
+        ] {
+            line[key] = (share * seconds).into();
+        }
+        line["gpu_busy_share"] = 0.625.into();
+        (line["upload_bytes"], line["download_bytes"]) = ((3u64 << 20).into(), (5u64 << 20).into());
+        format!("{line}\n")
+    };
+    let lines: String = place.metrics("r").into_iter().map(on_gpu).collect();
+    place.write("r/metrics.jsonl", lines);
+    place.ok("report r");
+    let page = place.read("r/report.html");
+    for part in [
+        "62.5%",
+        "backward, recompute included",
+        "waits for the link",
+        "waits for the processor",
+        "RAM to VRAM",
+        "3.00 MiB",
+        "12.0 MiB",
+        "20.0 MiB",
+    ] {
+        assert!(page.contains(part), "no {part} in the page");
+    }
+    assert!(!page.contains("waits for disk reads") && !page.contains("not recorded"));
+}
+
 #[test]
 fn a_report_of_an_old_run_says_what_was_not_recorded() {
     let place = place();

@@ -3,12 +3,13 @@
 //!
 //! Steps count from the third of a process on: the first has no update, the second may wait for what the first left
 //! behind. A single step says nothing; *typical* is the median step, with the means of its parts over the steps that
-//! are kept.
+//! are kept. Where a GPU computes, the parts are those of its time, as the plan's are; they tell nothing of the
+//! processor's rates.
 
 use super::processes::Predicted;
 use super::size::human;
 use crate::profile::Measured;
-use crate::step::StepTimes;
+use crate::step::{GpuTimes, StepTimes};
 use mt_engine::stats::Moving;
 use mt_engine::{LinkTimes, Profile};
 use std::collections::VecDeque;
@@ -36,38 +37,56 @@ pub(super) struct Drift {
     profile: Profile,
     /// Nothing of the profile was measured: it is told at the end only.
     is_assumed: bool,
-    kept: VecDeque<(f64, StepTimes)>,
+    kept: VecDeque<(f64, Parts)>,
+    /// A GPU computes.
+    on_gpu: bool,
     seen: u64,
     link: LinkTimes,
     is_told: bool,
 }
 
-/// What a typical step takes, in seconds.
-struct Typical {
-    seconds: f64,
+/// What a step's time goes to, in seconds. Waits are for reads and for write-backs; on a GPU for bytes and for the
+/// processor.
+#[derive(Clone, Copy, Default)]
+struct Parts {
     compute: f64,
     update: f64,
-    read_wait: f64,
-    write_wait: f64,
+    waits: [f64; 2],
+}
+
+impl From<&StepTimes> for Parts {
+    fn from(times: &StepTimes) -> Parts {
+        let compute = times.compute() - times.update_seconds;
+        let waits = [times.read_wait_seconds, times.write_wait_seconds];
+        Parts { compute, update: times.update_seconds, waits }
+    }
+}
+
+impl From<&GpuTimes> for Parts {
+    fn from(times: &GpuTimes) -> Parts {
+        let compute = times.busy() - times.gpu_update_seconds;
+        let waits = [times.gpu_link_wait_seconds, times.gpu_processor_wait_seconds];
+        Parts { compute, update: times.gpu_update_seconds, waits }
+    }
 }
 
 impl Drift {
     pub fn new(predicted: Predicted, profile: Profile, is_assumed: bool) -> Drift {
         let (kept, link) = Default::default();
-        Drift { predicted, profile, is_assumed, kept, seen: 0, link, is_told: false }
+        Drift { predicted, profile, is_assumed, kept, on_gpu: false, seen: 0, link, is_told: false }
     }
 
     /// Takes a step in. Gives what to tell when it becomes clear that the plan is not kept: once.
-    pub fn step(&mut self, seconds: f64, times: &StepTimes, link: LinkTimes) -> Option<String> {
+    pub fn step(&mut self, seconds: f64, times: &StepTimes, gpu: Option<&GpuTimes>, link: LinkTimes) -> Option<String> {
         self.seen += 1;
-        self.link = link;
+        (self.link, self.on_gpu) = (link, gpu.is_some());
         if self.seen <= WARM_UP {
             return None;
         }
         if self.kept.len() == KEPT {
             self.kept.pop_front();
         }
-        self.kept.push_back((seconds, *times));
+        self.kept.push_back((seconds, gpu.map_or_else(|| times.into(), Parts::from)));
         if self.is_told || self.is_assumed || self.kept.len() < JUDGED_MIN {
             return None;
         }
@@ -82,27 +101,28 @@ impl Drift {
     }
 
     fn line(&self) -> Option<String> {
-        let typical = self.typical();
+        let (seconds, typical) = self.typical();
         let planned = self.predicted.seconds;
-        let off = typical.seconds / planned - 1.0;
+        let off = seconds / planned - 1.0;
         if !off.is_finite() || off.abs() <= TOLERANCE {
             return None;
         }
         let rates = if self.is_assumed { ", from rates that are assumed" } else { "" };
         Some(format!(
             "a step takes {} s, the plan said {} s{rates} ({:+.0}%): {}",
-            digits(typical.seconds),
+            digits(seconds),
             digits(planned),
             100.0 * off,
-            self.cause(&typical, off.signum())
+            self.cause(seconds, &typical, off.signum())
         ))
     }
 
     /// The part that differs most in the direction of the whole.
-    fn cause(&self, typical: &Typical, sign: f64) -> String {
+    fn cause(&self, seconds: f64, typical: &Parts, sign: f64) -> String {
         let (compute, update, wait) = self.predicted.parts();
-        let waited = typical.read_wait + typical.write_wait;
-        let rest = typical.seconds - typical.compute - typical.update - waited;
+        let [first, second] = typical.waits;
+        let waited = first + second;
+        let rest = seconds - typical.compute - typical.update - waited;
         let parts = [
             (typical.compute, compute, "computing"),
             (typical.update, update, "updating"),
@@ -115,11 +135,16 @@ impl Drift {
         let numbers = format!("{what} takes {} s instead of {} s", digits(found), digits(planned));
         match what {
             "computing" | "updating" => {
-                format!("{numbers}: the processor is {} times as fast as the profile says", digits(planned / found))
+                let who = if self.on_gpu { "GPU" } else { "processor" };
+                format!("{numbers}: the {who} is {} times as fast as the profile says", digits(planned / found))
+            }
+            "waiting for pages" if sign > 0.0 && self.on_gpu => {
+                let what = if second > first { "the processor's updates" } else { "the link" };
+                format!("{numbers}, most of it for {what}")
             }
             "waiting for pages" if sign > 0.0 => {
-                let write = typical.write_wait > typical.read_wait;
-                format!("{numbers}, most of it for {}; {}", if write { "write-backs" } else { "reads" }, self.disk())
+                let what = if second > first { "write-backs" } else { "reads" };
+                format!("{numbers}, most of it for {what}; {}", self.disk())
             }
             "waiting for pages" => numbers,
             what => format!("{what} take {} s", digits(found)),
@@ -144,26 +169,27 @@ impl Drift {
         }
     }
 
-    fn typical(&self) -> Typical {
+    /// The median step, and the means of its parts.
+    fn typical(&self) -> (f64, Parts) {
         let mut seconds: Vec<f64> = self.kept.iter().map(|(seconds, _)| *seconds).collect();
         seconds.sort_by(f64::total_cmp);
-        let mean = |part: fn(&StepTimes) -> f64| {
-            self.kept.iter().map(|(_, times)| part(times)).sum::<f64>() / self.kept.len().max(1) as f64
+        let mean = |part: fn(&Parts) -> f64| {
+            self.kept.iter().map(|(_, parts)| part(parts)).sum::<f64>() / self.kept.len().max(1) as f64
         };
-        Typical {
-            seconds: seconds.get(seconds.len() / 2).copied().unwrap_or(0.0),
-            compute: mean(|times| times.compute() - times.update_seconds),
-            update: mean(|times| times.update_seconds),
-            read_wait: mean(|times| times.read_wait_seconds),
-            write_wait: mean(|times| times.write_wait_seconds),
-        }
+        let parts = Parts {
+            compute: mean(|parts| parts.compute),
+            update: mean(|parts| parts.update),
+            waits: [mean(|parts| parts.waits[0]), mean(|parts| parts.waits[1])],
+        };
+        (seconds.get(seconds.len() / 2).copied().unwrap_or(0.0), parts)
     }
 
     /// What the steps measured of the machine, as far as there was enough of it.
     pub fn measured(&self) -> Measured {
-        let typical = self.typical();
+        let (_, typical) = self.typical();
         let (compute, update, _) = self.predicted.parts();
-        let enough = |part: f64| self.kept.len() >= JUDGED_MIN && part * self.kept.len() as f64 >= COMPUTE_MIN;
+        let enough =
+            |part: f64| !self.on_gpu && self.kept.len() >= JUDGED_MIN && part * self.kept.len() as f64 >= COMPUTE_MIN;
         let LinkTimes { full_read, full_write, full_mixed, .. } = self.link;
         Measured {
             compute: enough(typical.compute).then(|| compute / typical.compute),
@@ -225,7 +251,7 @@ mod tests {
 
     /// All that is said over ten steps, and at the end.
     fn said(mut drift: Drift, seconds: f64, times: &StepTimes, link: LinkTimes) -> (Vec<String>, Option<String>) {
-        let lines = (0..10).filter_map(|_| drift.step(seconds, times, link)).collect();
+        let lines = (0..10).filter_map(|_| drift.step(seconds, times, None, link)).collect();
         (lines, drift.at_end())
     }
 
@@ -271,15 +297,38 @@ mod tests {
         }
     }
 
+    /// What the thread did that gives a GPU work says nothing.
+    #[test]
+    fn where_a_gpu_computes_its_time_is_compared_and_the_processor_not_judged() {
+        let told = |gpu: &GpuTimes| {
+            let mut drift = drift(false);
+            let lines: Vec<String> =
+                (0..10).filter_map(|_| drift.step(1.5, &times(0.1, 0.9, 0.4, 0.0), Some(gpu), link(0))).collect();
+            assert_eq!((lines.len(), drift.measured()), (1, Measured::default()), "{lines:?}");
+            lines[0].clone()
+        };
+        let gpu = GpuTimes { gpu_backward_seconds: 0.6, gpu_update_seconds: 0.2, ..GpuTimes::default() };
+        let slow = GpuTimes { gpu_forward_seconds: 0.5, ..gpu };
+        assert!(told(&slow).ends_with(
+            "computing takes 1.10 s instead of 0.600 s: the GPU is 0.545 times as fast as \
+                                       the profile says"
+        ));
+        let waits = GpuTimes { gpu_link_wait_seconds: 0.1, gpu_processor_wait_seconds: 0.6, ..gpu };
+        assert!(told(&waits).ends_with(
+            "waiting for pages takes 0.700 s instead of 0.200 s, most of it for the \
+                                        processor's updates"
+        ));
+    }
+
     #[test]
     fn steps_that_are_few_or_the_first_do_not_count() {
         let mut drift = drift(false);
         let slow = times(9.0, 0.0, 0.0, 0.0);
         for _ in 0..WARM_UP {
-            assert_eq!(drift.step(9.0, &slow, link(0)), None);
+            assert_eq!(drift.step(9.0, &slow, None, link(0)), None);
         }
         for _ in 0..8 {
-            assert_eq!(drift.step(1.0, &times(0.6, 0.2, 0.2, 0.0), link(0)), None);
+            assert_eq!(drift.step(1.0, &times(0.6, 0.2, 0.2, 0.0), None, link(0)), None);
         }
         assert_eq!(drift.at_end(), None);
         assert_eq!(drift.measured(), Measured { compute: Some(1.0), ..Measured::default() });

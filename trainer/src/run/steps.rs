@@ -279,7 +279,8 @@ impl Steps<'_> {
     fn compare(&mut self, record: &StepRecord, observer: &mut dyn Observer) {
         let link = self.trainer.engine().stats().link;
         let Some(times) = &record.times else { return };
-        if let Some(line) = self.drift.step(record.seconds, times, link) {
+        let gpu = record.gpu.as_ref().map(|gpu| &gpu.times);
+        if let Some(line) = self.drift.step(record.seconds, times, gpu, link) {
             observer.event(&Event::Notice(&line));
         }
     }
