@@ -9,9 +9,9 @@
 //! stamps each turn's operations with the time of that turn: the core has no clock. Bytes are those that the counters
 //! count, operation by operation.
 //!
-//! Copies of one way of a device's link follow each other, though many are given to it at once: so a copy begins when it
-//! was given or when the one before it ended, whichever is later, and copies that ended in one turn share its time by
-//! their bytes. Those that had not begun when the recording ended are no events.
+//! Copies of one way of a device's link follow each other, though many are given to it at once: so a copy begins when
+//! it was given or when the one before it ended, whichever is later, and copies that ended in one turn share its time
+//! by their bytes. Those that had not begun when the recording ended are no events.
 
 use crate::core::{Move, Owner};
 use crate::id::{DeviceId, Run};

@@ -41,8 +41,8 @@ pub struct Stats {
     pub window_peak_bytes: u64,
 }
 
-/// The links in time. The disk's is *full* while so many bytes are in flight that more would not make it faster; only then
-/// do bytes and nanoseconds tell what the volumes can do.
+/// The links in time. The disk's is *full* while so many bytes are in flight that more would not make it faster; only
+/// then do bytes and nanoseconds tell what the volumes can do.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct LinkTimes {
     /// Nanoseconds in which anything was being read.

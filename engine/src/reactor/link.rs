@@ -1,4 +1,4 @@
-//! How long each link was busy, and how fast the disk's was while it was full, from what is in flight between two looks.
+//! How long each link was busy, and how fast the disk's was while it was full, from what is in flight between looks.
 
 use crate::core::InFlight;
 use crate::stats::{LinkTimes, Moving, Stats};

@@ -5,7 +5,7 @@
 //! the first kernel. Gaps within it, while the queue waits for its next kernel, are. Times count from the *start*, a
 //! point that the host knows as well.
 //!
-//! Invariant: all events are made at once; nothing is allocated later. Laps do not overlap, and are read in their order.
+//! Invariants: all events are made at once, nothing is allocated later; laps do not overlap, and are read in order.
 
 use super::device::{Gpu, Queue, driver};
 use super::error::Error;

@@ -1,12 +1,12 @@
 //! `--trace FILE`: some steps of a process as a timeline in the trace event format, which ui.perfetto.dev and
 //! chrome://tracing show. What was measured and what the plan expected stand below each other, step by step.
 //!
-//! See `tracks` for what there is. On every track slices follow each other. All tracks are of one process, since a viewer
-//! sorts processes by what they have most of.
+//! See `tracks` for what there is. On every track slices follow each other. All tracks are of one process, since a
+//! viewer sorts processes by their numbers of slices.
 //!
 //! Memory is bounded: room for [`ROOM`] events, 72 bytes each, is taken before the run's RAM is divided, so that it
-//! counts; what comes after is left out and counted. A step makes about two events an access of its plan, three with a GPU,
-//! some ten thousand at most. The file is written once the steps are over, whatever ended them.
+//! counts; what comes after is left out and counted. A step makes about two events an access of its plan, three with a
+//! GPU, some ten thousand at most. The file is written once the steps are over, whatever ended them.
 
 use super::files;
 use super::tracks::{Side, Track, rows};
@@ -133,14 +133,15 @@ impl Trace {
         })
     }
 
-    fn events(&self, out: &mut Out, trainer: &Trainer, run: &Path, events: Vec<Event>) -> std::io::Result<()> {
+    fn events(&self, out: &mut Out, trainer: &Trainer, run: &Path, mut measured: Vec<Event>) -> std::io::Result<()> {
         let base = self.marks.first().map_or(0, |mark| mark.begin_ns);
         let at = |it: &Event, begin: u64| Event { begin_ns: begin + it.begin_ns, end_ns: begin + it.end_ns, ..*it };
         let since = |ns: u64| ns.saturating_sub(base);
         let mut steps: [Vec<Slice>; 2] = Default::default();
         steps[0].extend(self.marks.iter().map(|mark| mark.slice((since(mark.begin_ns), since(mark.end_ns)))));
-        let measured =
-            events.iter().map(|it| Event { begin_ns: since(it.begin_ns), end_ns: since(it.end_ns), ..*it }).collect();
+        for it in &mut measured {
+            (it.begin_ns, it.end_ns) = (since(it.begin_ns), since(it.end_ns));
+        }
         let (expected, mut predicted) = (trainer.expected(), Vec::new());
         // A predicted step begins with its measured one, or after the predicted one before it, which may be longer.
         let mut free = 0;

@@ -1,9 +1,9 @@
 //! The tracks of a trace.
 //!
 //! What a GPU computes, an instruction each, by its own clock; the processor's computation and updates, an instruction
-//! each, its waits included where they were measured; waits; what was put on a GPU's queue; both ways of a GPU's link; and
-//! for each disk what it reads, writes and commits; the plan knows all volumes as one. Below each track is what the plan
-//! expected of it.
+//! each, its waits included where they were measured; waits; what was put on a GPU's queue; both ways of a GPU's link;
+//! and for each disk what it reads, writes and commits; the plan knows all volumes as one. Below each track is what the
+//! plan expected of it.
 
 use crate::schedule::Phase;
 use mt_engine::events::{Doing, Event};
@@ -78,8 +78,8 @@ impl Side {
     }
 }
 
-/// Deals events to as few rows as let those of each row follow each other, but not to more than [`ROWS_MAX`]: what finds
-/// no row free becomes one with the event that ends next, and they have no run any more.
+/// Deals events to as few rows as let those of each row follow each other, but not to more than [`ROWS_MAX`]: what
+/// finds no row free becomes one with the event that ends next, and they have no run any more.
 pub(super) fn rows(mut events: Vec<Event>) -> Vec<Vec<Event>> {
     events.sort_by_key(|event| (event.begin_ns, event.end_ns));
     let mut rows: Vec<Vec<Event>> = Vec::new();

@@ -184,8 +184,8 @@ mod tests {
         laps.start();
         laps.put(0, Phase::Forward, 0, 0);
         assert_eq!(laps.ended((0, 100 * US)), 0);
-        // The processor has two instructions, of which the stream sees the end; then the host waits for 30 us, and takes
-        // 5 us to put the next one on the stream, which waits another 40 us for its bytes.
+        // The processor has two instructions, of which the stream sees the end; then the host waits for 30 us, and
+        // takes 5 us to put the next one on the stream, which waits another 40 us for its bytes.
         laps.beside((50 * US, 110 * US));
         laps.beside((112 * US, 165 * US));
         laps.put(1, Phase::Forward, 200 * US, 30 * US);

@@ -1,8 +1,8 @@
 //! Instructions that a GPU computes: their leases in VRAM become the memory of an operation, and go back as soon as the
 //! operation is on the queue. Nothing here waits for the GPU but taking a lease whose bytes are still on their way.
 //!
-//! The GPU stamps begin and end of each instruction of a step. What has ended is read whenever another instruction comes,
-//! so that little is left to read at the end.
+//! The GPU stamps begin and end of each instruction of a step. What has ended is read whenever another instruction
+//! comes, so that little is left to read at the end.
 #![allow(unsafe_code)]
 
 use super::executor::Task;
