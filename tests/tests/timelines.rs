@@ -253,7 +253,7 @@ fn a_report_of_steps_on_a_gpu_tells_the_gpus_time() {
     let page = place.read("r/report.html");
     for part in [
         "62.5%",
-        "backward, recompute included",
+        "backward and recompute",
         "waits for the link",
         "waits for the processor",
         "RAM to VRAM",

@@ -33,10 +33,10 @@ const CAUSES: [Cause; 9] = [
 const GPU_CAUSES: [Cause; 7] = [
     cause("forward", "forward", |step| gpu(step, |times| times.gpu_forward_seconds)),
     cause("loss", "loss", |step| gpu(step, |times| times.gpu_loss_seconds)),
-    cause("backward, recompute included", "backward", |step| gpu(step, |times| times.gpu_backward_seconds)),
+    cause("backward and recompute", "backward", |step| gpu(step, |times| times.gpu_backward_seconds)),
     cause("optimizer on the GPU", "update", |step| gpu(step, |times| times.gpu_update_seconds)),
     cause("waits for the link", "read", |step| gpu(step, |times| times.gpu_link_wait_seconds)),
-    cause("waits for the processor's updates", "commit", |step| gpu(step, |times| times.gpu_processor_wait_seconds)),
+    cause("waits for the processor", "commit", |step| gpu(step, |times| times.gpu_processor_wait_seconds)),
     cause("everything else", "rest", |step| Some((step.seconds - step.gpu?.times.sum()).max(0.0))),
 ];
 
