@@ -16,7 +16,7 @@
 //! It is not an optimizer loop: schedules, norms and which tensors decay are the caller's.
 
 use crate::Cpu;
-use crate::simd::with_simd;
+use crate::simd::{prefetch, with_simd};
 use crate::split::{join_one, split_one, unrepresentable};
 use rayon::prelude::*;
 
@@ -62,9 +62,9 @@ impl Step {
 }
 
 /// Elements of one task.
-const BLOCK: usize = 32 * 1024;
-/// Elements between two checks of the results; their new weights stay in L1.
-const GROUP: usize = 512;
+const BLOCK: usize = 16 * 1024;
+/// Elements between two checks of the results; their new weights stay in L1, where the next ones' state is asked for.
+const GROUP: usize = 256;
 
 /// One segment of equal-length slices; `decay` chooses decay_factor or 1. Writes the new weight to `w_out` if given.
 ///
@@ -89,23 +89,12 @@ pub fn update(
     let n = grad.len();
     assert!(hi.len() == n && lo.len() == n && m.len() == n && v.len() == n, "slices of one length");
     let step = Step { decay_factor: if decay { step.decay_factor } else { 1.0 }, ..*step };
-    let blocks = (grad.par_chunks(BLOCK), hi.par_chunks_mut(BLOCK), lo.par_chunks_mut(BLOCK));
-    let blocks = (blocks.0, blocks.1, blocks.2, m.par_chunks_mut(BLOCK), v.par_chunks_mut(BLOCK)).into_par_iter();
-    let first_bad = cpu.install(|| match w_out {
-        Some(w) => {
-            assert_eq!(w.len(), n, "w_out of the segment's length");
-            let blocks = blocks.zip(w.par_chunks_mut(BLOCK)).enumerate();
-            let bad = blocks.filter_map(|(i, ((g, hi, lo, m, v), w))| {
-                block(cpu, &step, Planes { g, hi, lo, m, v }, Some(w)).map(|bad| i * BLOCK + bad)
-            });
-            bad.min()
-        }
-        None => {
-            let bad = blocks.enumerate().filter_map(|(i, (g, hi, lo, m, v))| {
-                block(cpu, &step, Planes { g, hi, lo, m, v }, None).map(|bad| i * BLOCK + bad)
-            });
-            bad.min()
-        }
+    assert!(w_out.as_ref().is_none_or(|w| w.len() == n), "w_out of the segment's length");
+    let mut rest = Planes { g: grad, hi, lo, m, v, w: w_out };
+    let blocks = std::iter::from_fn(|| rest.take(BLOCK)).enumerate();
+    let first_bad = cpu.install(|| {
+        let bad = blocks.par_bridge().filter_map(|(i, part)| block(cpu, &step, part).map(|bad| i * BLOCK + bad));
+        bad.min()
     });
     first_bad.map_or(Ok(()), Err)
 }
@@ -117,23 +106,52 @@ struct Planes<'a> {
     lo: &'a mut [i16],
     m: &'a mut [f32],
     v: &'a mut [f32],
+    w: Option<&'a mut [f32]>,
+}
+
+impl<'a> Planes<'a> {
+    /// Takes off the first `n` elements, or all if there are fewer; None at the end.
+    fn take(&mut self, n: usize) -> Option<Planes<'a>> {
+        let n = n.min(self.g.len());
+        if n == 0 {
+            return None;
+        }
+        Some(Planes {
+            g: self.g.split_off(..n)?,
+            hi: self.hi.split_off_mut(..n)?,
+            lo: self.lo.split_off_mut(..n)?,
+            m: self.m.split_off_mut(..n)?,
+            v: self.v.split_off_mut(..n)?,
+            w: self.w.as_mut().and_then(|w| w.split_off_mut(..n)),
+        })
+    }
+
+    /// Asks for the first `n` elements of what is read.
+    #[inline(always)]
+    fn prefetch(&self, n: usize) {
+        let n = n.min(self.g.len());
+        prefetch(&self.g[..n]);
+        prefetch(&self.m[..n]);
+        prefetch(&self.v[..n]);
+        prefetch(&self.hi[..n]);
+        prefetch(&self.lo[..n]);
+    }
 }
 
 /// Updates one block; the first bad index in it.
-fn block(cpu: &Cpu, step: &Step, p: Planes<'_>, mut w_out: Option<&mut [f32]>) -> Option<usize> {
+fn block(cpu: &Cpu, step: &Step, mut rest: Planes<'_>) -> Option<usize> {
     let mut kept = [0f32; GROUP];
-    let groups = p.g.chunks(GROUP).zip(p.hi.chunks_mut(GROUP)).zip(p.lo.chunks_mut(GROUP));
-    let groups = groups.zip(p.m.chunks_mut(GROUP)).zip(p.v.chunks_mut(GROUP)).enumerate();
-    for (i, ((((g, hi), lo), m), v)) in groups {
-        let w = match &mut w_out {
-            Some(w) => &mut w[i * GROUP..][..g.len()],
-            None => &mut kept[..g.len()],
-        };
+    let mut begin = 0;
+    while let Some(Planes { g, hi, lo, m, v, w }) = rest.take(GROUP) {
+        rest.prefetch(GROUP);
+        let n = g.len();
+        let w = w.unwrap_or(&mut kept[..n]);
         let fine = with_simd!(cpu.level(), group(step, g, hi, lo, m, v, w));
         if !fine {
             let bad = |j: &usize| unrepresentable(w[*j]) || !m[*j].is_finite() || !v[*j].is_finite();
-            return (0..g.len()).find(bad).map(|j| i * GROUP + j);
+            return (0..n).find(bad).map(|j| begin + j);
         }
+        begin += n;
     }
     None
 }

@@ -9,6 +9,10 @@
 //! reduce do so over a number of lanes written in the source.
 #![allow(unsafe_code)]
 
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+
 /// Instruction sets, from least to most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
@@ -87,6 +91,17 @@ fn run_avx512<R>(body: impl FnOnce() -> R) -> R {
 #[target_feature(enable = "avx2,fma")]
 fn run_avx2<R>(body: impl FnOnce() -> R) -> R {
     body()
+}
+
+/// Asks for what will be read or written soon. A hint: it changes no bits.
+#[inline(always)]
+pub(crate) fn prefetch<T>(soon: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..size_of_val(soon)).step_by(LINE) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 processor has the instruction, which faults for no address; this one is in the slice.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(soon.as_ptr().cast::<i8>().wrapping_add(line)) }
+    }
 }
 
 /// `with_simd!(level, f(args))`: evaluates the call with `f` compiled for `level`. `f` must be `#[inline(always)]`.
