@@ -18,7 +18,8 @@
 use crate::Cpu;
 use crate::simd::{prefetch, with_simd};
 use crate::split::{join_one, split_one, unrepresentable};
-use rayon::prelude::*;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Scalars of one step, computed in f64 on the host and rounded once.
 #[derive(Clone, Copy, Debug)]
@@ -61,9 +62,11 @@ impl Step {
     }
 }
 
-/// Elements of one task.
+/// Elements that a thread takes at a time. Threads that work close to each other, instead of each on a distant part of
+/// the segment, were 4 to 20 % faster on a server of 16 cores.
 const BLOCK: usize = 16 * 1024;
-/// Elements between two checks of the results; their new weights stay in L1, where the next ones' state is asked for.
+/// Elements between two checks of the results, whose new weights stay in L1. Meanwhile the next group is asked for:
+/// one core there moves 9 GB/s by its own prefetching, far from its share of what the memory gives.
 const GROUP: usize = 256;
 
 /// One segment of equal-length slices; `decay` chooses decay_factor or 1. Writes the new weight to `w_out` if given.
@@ -91,12 +94,20 @@ pub fn update(
     let step = Step { decay_factor: if decay { step.decay_factor } else { 1.0 }, ..*step };
     assert!(w_out.as_ref().is_none_or(|w| w.len() == n), "w_out of the segment's length");
     let mut rest = Planes { g: grad, hi, lo, m, v, w: w_out };
-    let blocks = std::iter::from_fn(|| rest.take(BLOCK)).enumerate();
-    let first_bad = cpu.install(|| {
-        let bad = blocks.par_bridge().filter_map(|(i, part)| block(cpu, &step, part).map(|bad| i * BLOCK + bad));
-        bad.min()
+    let blocks = Mutex::new(std::iter::from_fn(|| rest.take(BLOCK)).enumerate());
+    let first_bad = AtomicUsize::new(usize::MAX);
+    cpu.share(n.div_ceil(BLOCK), || {
+        let next = || blocks.lock().expect("taking a block does not panic").next();
+        while let Some((i, part)) = next() {
+            if let Some(bad) = block(cpu, &step, part) {
+                first_bad.fetch_min(i * BLOCK + bad, Ordering::Relaxed);
+            }
+        }
     });
-    first_bad.map_or(Ok(()), Err)
+    match first_bad.into_inner() {
+        usize::MAX => Ok(()),
+        bad => Err(bad),
+    }
 }
 
 /// Equal-length parts of the segment.

@@ -42,4 +42,15 @@ impl Cpu {
     pub(crate) fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
         self.pool.install(f)
     }
+
+    /// Runs `work` on the calling thread and on the pool's, as many in all as the pool has but at most `most`; returns
+    /// when all are done. `work` shares itself out. The caller begins at once, while the others still wake up.
+    pub(crate) fn share(&self, most: usize, work: impl Fn() + Sync) {
+        self.pool.in_place_scope(|scope| {
+            for _ in 1..self.threads.min(most) {
+                scope.spawn(|_| work());
+            }
+            work();
+        });
+    }
 }

@@ -27,7 +27,7 @@ fn step(h: &AdamW) -> Step {
 
 #[test]
 fn equals_the_reference_on_every_processor() {
-    for (seed, n) in [1, 2, 511, 512, 513, 32 * 1024 + 3, 100_001].into_iter().enumerate() {
+    for (seed, n) in [1, 255, 256, 257, BLOCK - 1, BLOCK + GROUP + 1, 100_001].into_iter().enumerate() {
         for decay in [true, false] {
             let mut rng = Rng(seed as u64);
             let start = segment(&mut rng, n);
@@ -92,7 +92,7 @@ fn the_smallest_bad_index_is_named() {
     const N: usize = 200_000;
     let bad_gradients = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
     for (case, bad) in bad_gradients.into_iter().enumerate() {
-        for at in [0, 511, 512, 32 * 1024 - 1, 65_537, N - 1] {
+        for at in [0, GROUP - 1, GROUP, BLOCK - 1, BLOCK, 65_537, N - 1] {
             for threads in [1, 2, 3] {
                 let mut rng = Rng(case as u64);
                 let mut s = segment(&mut rng, N);
