@@ -94,7 +94,8 @@ pub struct Io {
     /// Less than a minute for a path
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// About a quarter of an hour for a path [default: two to three minutes]
+    /// About ten minutes for a path, of which three write: hundreds of GB on a fast drive [default: two to three
+    /// minutes, of which a half writes]
     #[arg(long)]
     pub full: bool,
     /// Bytes of the file on each path, which the long write writes once [default: 4GiB, --quick 1GiB, --full 16GiB; at

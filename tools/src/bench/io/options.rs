@@ -75,7 +75,7 @@ pub const USUAL: Effort = Effort {
     shapes: &["7b", "70b", "120b"],
 };
 
-/// `--full`: about twelve minutes for one path.
+/// `--full`: about ten minutes for one path.
 pub const FULL: Effort = Effort {
     name: "full",
     file_bytes: 16 << 30,

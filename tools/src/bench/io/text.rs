@@ -13,6 +13,9 @@ use crate::table::{count, line, parameters, seconds};
 use mt_trainer::measure::updates::ELEMENT_BYTES;
 use mt_trainer::run::size::human;
 
+/// A long write that is shorter says nothing of what lasts.
+const SHORT_S: f64 = 5.0;
+
 /// All lines.
 pub fn report(report: &Report) -> Vec<String> {
     let host = &report.host;
@@ -229,6 +232,10 @@ pub fn sustained(it: &Sustained) -> String {
             knee.before_bytes_per_s / 1e9,
             human(knee.bytes as u64),
             knee.after_bytes_per_s / 1e9
+        ),
+        None if it.seconds < SHORT_S => format!(
+            "{moved}, {:.2} GB/s: too short to meet the end of a fast cache (--size says how much is written){warmth}",
+            it.bytes as f64 / 1e9 / it.seconds.max(1e-9)
         ),
         None => format!(
             "{moved}: no drop, {:.2} GB/s in the second half; a fast cache may be larger (--size says how much is \
