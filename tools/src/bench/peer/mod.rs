@@ -1,5 +1,5 @@
-//! Another program on the same file, measured in turns with the engine: fio, huge pages for its buffers, and what may be
-//! said of two that alternate.
+//! Another program on the same file, measured in turns with the engine: fio, huge pages for its buffers, and what may
+//! be said of two that alternate.
 
 pub mod fio;
 mod huge_pages;
