@@ -89,7 +89,7 @@ fn memlock(host: &Host) -> Check {
     match host.memlock_bytes {
         None => Check::good(what, "no limit"),
         Some(bytes) if mt_engine::bench::registers(MEMLOCK_LEAST) => {
-            let found = format!("{}, but this process may lock more: {} were", size(bytes), size(MEMLOCK_LEAST));
+            let found = format!("{}, but this process may lock more: it locked {}", size(bytes), size(MEMLOCK_LEAST));
             Check::good(what, found)
         }
         Some(bytes) => Check::not(

@@ -70,8 +70,8 @@ fn tiles(report: &Report) -> String {
         }
     }
     if let Some(memory) = &report.memory {
-        let copy = memory.copies.last().map_or(String::new(), |copy| gb(&copy.bytes_per_s));
-        out.push_str(&tile("copying, GB/s", &copy, "all threads, bytes copied"));
+        let copy = format!("{:.2}", memory.copy_max() / 1e9);
+        out.push_str(&tile("copying, GB/s", &copy, "each byte counted once"));
         let update = format!("{:.2}", memory.update_elements_per_s.median / 1e9);
         let note = format!("{:.0} GB/s through memory", memory.update_elements_per_s.median * ELEMENT_BYTES / 1e9);
         out.push_str(&tile("AdamW, G elements/s", &update, &note));
