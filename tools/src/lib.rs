@@ -10,6 +10,7 @@
 mod allocator;
 mod args;
 mod bench;
+mod device;
 mod doctor_cmd;
 mod export_cmd;
 mod failure;

@@ -1,6 +1,7 @@
 //! `mt plan`.
 
 use crate::args::Plan;
+use crate::device;
 use crate::failure::Failure;
 use crate::layers::Layers;
 use crate::plan_text;
@@ -39,6 +40,9 @@ fn go(layers: &Layers, mut command: CommandLine) -> Result<u8, Failure> {
     if resolved.profile.is_file() && !layers.is_said("threads") {
         // Of the machine that is planned for.
         resolved.settings.threads = profile.machine.cores.into();
+    }
+    if let Some(why) = device::choose(&mut resolved, &profile, &stores, &command) {
+        say::err(why);
     }
     let report = plan(&Question {
         settings: &resolved.settings,

@@ -184,12 +184,16 @@ fn step(it: &Report) -> Vec<String> {
     }
     if it.limits.drives > 0 {
         let moved = format!(
-            "predicted: a step reads {} and writes {}: {:.2} and {:.2} bytes a parameter; a commit adds {}",
+            "predicted: a step reads {} and writes {}: {:.2} and {:.2} bytes a parameter; a commit adds {}{}",
             human(it.step.disk_read_bytes),
             human(it.step.disk_write_bytes),
             it.step.read_per_parameter,
             it.step.written_per_parameter,
-            human(it.step.commit_bytes)
+            human(it.step.commit_bytes),
+            match it.step.commit_seconds {
+                time if time < 0.001 => String::new(),
+                time => format!(" and {}", seconds(time)),
+            }
         );
         lines.push(line("traffic", &moved));
     }
@@ -202,7 +206,8 @@ fn step(it: &Report) -> Vec<String> {
 fn totals(it: &Report) -> Vec<String> {
     let Some(totals) = &it.totals else {
         let days = 1_000.0 * it.step.seconds / DAY;
-        let written = 1_000.0 * it.step.disk_write_bytes as f64 / TB;
+        let commits = it.checkpoint_every.map_or(0.0, |every| it.step.commit_bytes as f64 / every as f64);
+        let written = 1_000.0 * (it.step.disk_write_bytes as f64 + commits) / TB;
         let text = format!(
             "predicted: 1,000 steps take {days:.1} days and write {written:.1} TB; for a whole run give --data or \
              --steps"

@@ -16,6 +16,8 @@ use std::path::PathBuf;
 pub struct Resolved {
     /// Settings of the run.
     pub settings: Settings,
+    /// Nothing says what computes: a GPU may be chosen.
+    pub is_device_open: bool,
     /// Folder of the run, if it was named.
     pub run: Option<PathBuf>,
     /// Step after which to stop.
@@ -46,7 +48,7 @@ pub enum Purpose {
 pub fn resolve(layers: &Layers, purpose: Purpose) -> Result<Resolved, Failure> {
     let take = Take { layers };
     let life = take.maybe("tbw", values::positive)?.map(|terabytes| (terabytes * 1e12) as u64);
-    let (device, precision) = target(&take)?;
+    let (device, precision, is_device_open) = target(&take)?;
     let (data, synthetic) = data(&take)?;
     let settings = Settings {
         model: take.path("model")?,
@@ -87,6 +89,7 @@ pub fn resolve(layers: &Layers, purpose: Purpose) -> Result<Resolved, Failure> {
     let steps = take.need("trace-steps", values::steps)?;
     let resolved = Resolved {
         settings,
+        is_device_open,
         run: take.maybe("run", values::here)?,
         stop_at: take.maybe("stop-at", values::count(0, STEPS_MAX))?,
         export: take.maybe("export", values::here)?,
@@ -131,16 +134,18 @@ fn check_together(take: &Take<'_>, resolved: &Resolved, purpose: Purpose) -> Res
     Ok(())
 }
 
-/// What computes, and in what: a GPU if it is named, or if something is said that only a GPU has.
-fn target(take: &Take<'_>) -> Result<(Device, Precision), Failure> {
+/// What computes, and in what: a GPU if it is named, or if something is said that only a GPU has. And whether that is
+/// left open: then it is the processor until a GPU is found that is faster.
+fn target(take: &Take<'_>) -> Result<(Device, Precision, bool), Failure> {
     let device = take.need("device", values::auto(values::named::<Device>))?.value();
     let precision = take.need("precision", values::auto(values::named::<Precision>))?.value();
     let vram = take.need("vram", values::auto(values::bytes))?.value();
     let wants_gpu = vram.is_some() || precision.is_some_and(|precision| precision != Precision::Fp32);
+    let is_open = device.is_none() && !wants_gpu && precision.is_none();
     let device = device.unwrap_or(if wants_gpu { Device::Cuda(0) } else { Device::Cpu });
     match (device, vram, precision) {
-        (Device::Cuda(_), _, precision) => Ok((device, precision.unwrap_or(Precision::Bf16))),
-        (Device::Cpu, None, None | Some(Precision::Fp32)) => Ok((device, Precision::Fp32)),
+        (Device::Cuda(_), _, precision) => Ok((device, precision.unwrap_or(Precision::Bf16), false)),
+        (Device::Cpu, None, None | Some(Precision::Fp32)) => Ok((device, Precision::Fp32, is_open)),
         (Device::Cpu, Some(_), _) => {
             let found = take.layers.text("vram").unwrap_or_default();
             Err(take.refuse("vram", "no VRAM with --device cpu", found, Some("add --device cuda")))

@@ -2,6 +2,7 @@
 
 use crate::STOPPED;
 use crate::args::Train;
+use crate::device;
 use crate::failure::Failure;
 use crate::layers::Layers;
 use crate::profiles::{self, Request};
@@ -10,7 +11,7 @@ use crate::resolve::{Purpose, Resolved, resolve};
 use crate::say;
 use clap::ArgMatches;
 use mt_trainer::Error;
-use mt_trainer::run::{CommandLine, Ending, Process, planned_stores, quoted, train, wanted};
+use mt_trainer::run::{CommandLine, Ending, Event, Observer, Process, planned_stores, quoted, train, wanted};
 use std::path::Path;
 use std::time::Instant;
 
@@ -22,7 +23,7 @@ pub fn run(args: &Train, flags: &ArgMatches, command: CommandLine, started: Inst
 }
 
 fn go(layers: &Layers, mut command: CommandLine, started: Instant) -> Result<u8, Failure> {
-    let resolved = resolve(layers, Purpose::Train)?;
+    let mut resolved = resolve(layers, Purpose::Train)?;
     let in_json = layers.is_on("json");
     if layers.is_on("print-config") {
         print_config(layers);
@@ -36,10 +37,13 @@ fn go(layers: &Layers, mut command: CommandLine, started: Instant) -> Result<u8,
         wanted: wanted(&resolved.settings),
     };
     let profile = resolved.profile.obtain(&request)?;
-    let Resolved { settings, run, stop_at, export, trace, .. } = resolved;
+    if let Some(why) = device::choose(&mut resolved, &profile, &request.stores, &command) {
+        progress.event(&Event::Notice(&why));
+    }
+    let Resolved { settings, run, stop_at, export, trace, profile: choice, .. } = resolved;
     let process = Process { stop_at, export, started, command, profile, trace, gpu_cache: profiles::gpu_cache() };
     let summary = train(&settings, run.as_deref(), &process, &mut progress)?;
-    resolved.profile.learn(&request, &summary.measured);
+    choice.learn(&request, &summary.measured);
     Ok(code(summary.ending))
 }
 

@@ -106,3 +106,64 @@ fn golden_gpu_does_not_fit() {
 fn golden_does_not_fit() {
     check("does_not_fit", "--shape 8b --ram 1GiB --disk 50GiB");
 }
+
+/// A question's answer in numbers.
+fn answer(words: &str, profile: &MachineProfile) -> Result<Report, mt_trainer::Error> {
+    let all: Vec<String> = ["mt", "plan"].into_iter().chain(words.split_whitespace()).map(str::to_owned).collect();
+    let matches = Cli::command().try_get_matches_from(&all).unwrap();
+    let layers = Layers::merge(matches.subcommand_matches("plan").unwrap(), None).unwrap();
+    let resolved = resolve(&layers, Purpose::Plan).unwrap();
+    let stores = planned_stores(&resolved.settings, None);
+    let (settings, command) = (&resolved.settings, &CommandLine::new(all));
+    plan(&Question { settings, profile, resident_bytes: Some(100 << 20), stores, drive_life_bytes: None, command })
+}
+
+/// More of anything never makes a step slower: neither where it is asked for as a change, nor planned as such.
+#[test]
+fn more_memory_is_never_predicted_to_be_slower() {
+    let profile = shipped("workstation.json");
+    for (shape, rams) in [("7b --vram 22GiB", [24, 48, 96]), ("70b --vram 22GiB --batch 16", [64, 128, 256])] {
+        let mut before = f64::INFINITY;
+        for ram in rams {
+            let words = format!("--shape {shape} --ram {ram}GiB --seq-len 1024 --disk 8TiB --store /a --store /b");
+            let it = answer(&words, &profile).unwrap();
+            for change in &it.what_if {
+                assert!(change.times_faster.is_none_or(|times| times >= 1.0), "{words}: {change:?}");
+            }
+            assert!(it.step.seconds <= 1.01 * before, "{words}: {} s after {before} s", it.step.seconds);
+            before = it.step.seconds;
+        }
+    }
+}
+
+/// What a step needs at least of a GPU does not grow with the layers, but for the sums of squares of their gradients.
+#[test]
+fn the_smallest_vram_hardly_depends_on_layers() {
+    let profile = shipped("h200.json");
+    let needed = [8, 16, 28].map(|layers| {
+        let folder = std::env::temp_dir().join(format!("mt-plan-test-{}-{layers}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let config = format!(
+            r#"{{"architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_size": 4096,
+            "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32768,
+            "num_hidden_layers": {layers}, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+            "rope_theta": 1000000.0, "sliding_window": null, "tie_word_embeddings": false, "hidden_act": "silu"}}"#
+        );
+        std::fs::write(folder.join("config.json"), config).unwrap();
+        let words = |vram: u64| {
+            let model = folder.display();
+            format!(
+                "--model {model} --device cuda --vram {vram} --ram 118GiB --batch 8 --seq-len 1024 --durability none \
+                 --disk 2TiB"
+            )
+        };
+        let Err(mt_trainer::Error::DoesNotFit { need_bytes, .. }) = answer(&words(1 << 30), &profile) else {
+            panic!("a step needs more than 1 GiB of VRAM");
+        };
+        assert!(answer(&words(need_bytes), &profile).is_ok(), "the nearest budget is accepted");
+        assert!(answer(&words(need_bytes - (32 << 20)), &profile).is_err(), "it is near the smallest");
+        std::fs::remove_dir_all(&folder).unwrap();
+        need_bytes
+    });
+    assert!(needed[2].abs_diff(needed[0]) <= 64 << 20 && needed[1] <= needed[2], "{needed:?}");
+}

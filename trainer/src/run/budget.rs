@@ -40,14 +40,19 @@ pub(super) struct Ram {
 }
 
 impl Ram {
-    /// Measures the base now: data must be read and the tokenizer dropped, the arena not made.
+    /// Measures the base now: data must be read and the tokenizer dropped, the arena not made. A GPU of the settings
+    /// must be open, so that its libraries count.
     pub fn measure(settings: &Settings) -> Ram {
-        Ram::with_base(settings, memory::resident_bytes())
+        Ram::with_libraries(settings, memory::resident_bytes(), 0)
     }
 
-    /// For a process that has these bytes in use before its compute threads start.
+    /// For a process that has these bytes in use before its compute threads start, and before it opens its GPU.
     pub fn with_base(settings: &Settings, resident: u64) -> Ram {
         let context = settings.target().gpu().map_or(0, |_| CONTEXT_RAM_BYTES);
+        Ram::with_libraries(settings, resident, context)
+    }
+
+    fn with_libraries(settings: &Settings, resident: u64, context: u64) -> Ram {
         let base = resident + RESERVE + context + settings.threads * THREAD;
         match settings.ram {
             Auto::Value(budget) => Ram { budget, base, auto: None },
@@ -64,21 +69,23 @@ impl Ram {
 pub(super) struct Vram {
     /// The budget; 0 without a GPU.
     pub budget: u64,
+    /// Of it: context and libraries.
+    pub context: u64,
 }
 
 impl Vram {
-    /// What the settings say, else what the profile's GPU has.
-    pub fn new(settings: &Settings, rates: &Rates) -> Vram {
+    /// What the settings say, else what the profile's GPU has. `context`: measured, if the GPU is open.
+    pub fn new(settings: &Settings, rates: &Rates, context: Option<u64>) -> Vram {
         let budget = match settings.target() {
             Target::Cpu => 0,
             Target::Gpu(_) => settings.vram.value().unwrap_or(rates.gpu.vram_bytes),
         };
-        Vram { budget }
+        Vram { budget, context: context.unwrap_or(CONTEXT_BYTES) }
     }
 
     /// What pages and workspace may have.
     fn for_step(self) -> u64 {
-        self.budget.saturating_sub(CONTEXT_BYTES)
+        self.budget.saturating_sub(self.context)
     }
 }
 
@@ -258,7 +265,7 @@ impl Fit<'_> {
                     missing.ram = Some(tried.ram.budget);
                 }
                 Err(Error::DoesNotFit { part: Part::Vram, need_bytes, .. }) => {
-                    tried.vram.budget = (CONTEXT_BYTES + need_bytes + SLACK).max(tried.vram.budget + SLACK);
+                    tried.vram.budget = (self.vram.context + need_bytes + SLACK).max(tried.vram.budget + SLACK);
                     missing.vram = Some(tried.vram.budget);
                 }
                 Err(Error::DoesNotFit { part: Part::Disk, need_bytes, .. }) => {
@@ -285,7 +292,7 @@ impl Fit<'_> {
         let vram = missing.vram.map(|vram| {
             let what = format!(
                 "VRAM ({} of {} for context and libraries; missing {})",
-                size::human(CONTEXT_BYTES),
+                size::human(self.vram.context),
                 size::human(self.vram.budget),
                 size::human(vram.saturating_sub(self.vram.budget))
             );
@@ -337,7 +344,7 @@ impl Fit<'_> {
             _ => return None,
         };
         let more = [1, 2].map(|times| (self.vram.budget + times * lacking).next_multiple_of(VRAM_STEP));
-        more.into_iter().find(|&budget| Fit { vram: Vram { budget }, is_rough: true, ..*self }.plan().is_ok())
+        more.into_iter().find(|&budget| Fit { vram: Vram { budget, ..self.vram }, is_rough: true, ..*self }.plan().is_ok())
     }
 
     /// The refusal of one volume that is too small, where all of them together are not.

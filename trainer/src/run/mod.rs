@@ -44,8 +44,8 @@ pub use metrics::{GpuRecord, StepRecord};
 pub use note::Note;
 pub use observer::{Ending, Event, GpuShare, Observer, Planned, RamParts, Summary};
 pub use plan::{
-    GpuPart, KeptCounts, Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores, wanted,
-    wanted_by_run,
+    GpuPart, KeptCounts, Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores,
+    step_seconds, wanted, wanted_by_run,
 };
 pub use processes::{Last, Predicted, PredictedPhase, ProcessEnd, ProcessLine, ProcessStart};
 pub use resume::{Changes, Resumed, resume};

@@ -8,6 +8,7 @@ use super::budget::{Asked, Disk, Fit, Fitted, Ram, Vram};
 use super::command_line::CommandLine;
 use super::folder;
 use super::inputs::{self, Model, shapes};
+use super::memory;
 use super::observer::RamParts;
 use crate::block::Level;
 use crate::data::{Data, DataOptions, DataReport};
@@ -20,7 +21,6 @@ use crate::schedule::Kept;
 use crate::settings::Settings;
 use crate::step::PhaseTime;
 use crate::target::Gpu;
-use crate::vram::CONTEXT_BYTES;
 use mt_engine::plan::Station;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -203,8 +203,10 @@ pub struct Step {
     pub disk_read_bytes: u64,
     /// Bytes written, commits apart.
     pub disk_write_bytes: u64,
-    /// Bytes written by a commit for pages that stay in RAM.
+    /// Bytes written by a commit for pages that stay in RAM or VRAM.
     pub commit_bytes: u64,
+    /// Time that a commit adds to the run; the step's has its share.
+    pub commit_seconds: f64,
     /// Bytes read a parameter.
     pub read_per_parameter: f64,
     /// Bytes written a parameter, commits apart.
@@ -255,22 +257,37 @@ pub struct WhatIf {
 /// # Errors
 /// `DoesNotFit` as a run with these settings; `Input` for a model or data that do not read.
 pub fn plan(question: &Question<'_>) -> Result<Report> {
-    let settings = question.settings;
     let model = model(question)?;
     let data = data(question, &model)?;
-    let ram = match question.resident_bytes {
-        Some(bytes) => Ram::with_base(settings, bytes),
-        None => Ram::measure(settings),
-    };
+    with_fit(question, &model, |fit| {
+        // A plan leaves open what becomes of the trained model.
+        let fitted = fit.or_refuse(Asked { command: question.command, is_new: true, has_export: true })?;
+        Paper { question, fit, fitted: &fitted }.report(data)
+    })
+}
+
+/// Predicted seconds of a step, as an estimate: for a choice between devices.
+///
+/// # Errors
+/// As [`plan`].
+pub fn step_seconds(question: &Question<'_>) -> Result<f64> {
+    let model = model(question)?;
+    with_fit(question, &model, |fit| Ok(Fit { is_rough: true, ..fit }.plan()?.prepared.prediction.seconds))
+}
+
+/// Asks what a question's settings come to in its budgets.
+fn with_fit<T>(question: &Question<'_>, model: &Model, ask: impl FnOnce(Fit<'_>) -> Result<T>) -> Result<T> {
+    let settings = question.settings;
+    let ram = Ram::with_base(settings, question.resident_bytes.unwrap_or_else(memory::resident_bytes));
     let disk = Disk::measure(settings.disk, &question.stores, 0)?;
     let micro_batch = inputs::micro_batch(settings);
     let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
     let device = settings.target().gpu().map(|gpu| gpu.device);
     let rates = question.profile.rates(&question.stores, settings.threads as u32, device);
-    let vram = Vram::new(settings, &rates);
+    let vram = Vram::new(settings, &rates, None);
     let stores = &question.stores;
-    let fit = Fit {
-        model: &model,
+    ask(Fit {
+        model,
         shapes: &shapes,
         micro_batch,
         settings,
@@ -280,11 +297,7 @@ pub fn plan(question: &Question<'_>) -> Result<Report> {
         disk,
         stores,
         is_rough: false,
-    };
-    // A plan leaves open what becomes of the trained model.
-    let fitted = fit.or_refuse(Asked { command: question.command, is_new: true, has_export: true })?;
-    let paper = Paper { question, fit, fitted: &fitted };
-    paper.report(data)
+    })
 }
 
 fn model(question: &Question<'_>) -> Result<Model> {
@@ -413,11 +426,11 @@ impl Paper<'_> {
             name: format!("{}{assumed}", rates.name),
             precision: precision.name(),
             vram: self.fit.vram.budget,
-            vram_context: CONTEXT_BYTES,
+            vram_context: self.fit.vram.context,
             vram_workspace: share.work_bytes,
             vram_placed: share.placed_bytes,
             vram_window: share.window_bytes,
-            vram_peak: CONTEXT_BYTES + moved.peak_bytes,
+            vram_peak: self.fit.vram.context + moved.peak_bytes,
             updates: prepared.updated_on_gpu(&self.fit.model.manifest),
             upload_bytes: moved.upload_bytes,
             download_bytes: moved.download_bytes,
@@ -469,9 +482,17 @@ impl Paper<'_> {
             disk_read_bytes: prediction.disk.read_bytes,
             disk_write_bytes: prediction.disk.write_bytes,
             commit_bytes: prediction.disk.commit_bytes,
+            commit_seconds: self.commit_seconds(),
             read_per_parameter: prediction.disk.read_bytes as f64 / parameters,
             written_per_parameter: prediction.disk.write_bytes as f64 / parameters,
         }
+    }
+
+    fn commit_seconds(&self) -> f64 {
+        let prepared = &self.fitted.prepared;
+        let Some(every) = self.fitted.checkpoint_every else { return 0.0 };
+        let more = prepared.prediction.seconds - prepared.seconds_with_commits(0);
+        every as f64 * more.max(0.0)
     }
 
     fn totals(&self, data: Option<Rows>) -> Result<Option<Totals>> {
@@ -516,7 +537,7 @@ impl Paper<'_> {
     fn what_if(&self) -> Vec<WhatIf> {
         const STEP: u64 = 64 << 30;
         let (ram, vram) = (self.fit.ram, self.fit.vram);
-        let with_vram = |budget| Fit { vram: Vram { budget }, ..self.fit };
+        let with_vram = |budget| Fit { vram: Vram { budget, ..vram }, ..self.fit };
         let with_ram = |budget| Fit { ram: Ram { budget, ..ram }, ..self.fit };
         let mut found = Vec::new();
         if self.fitted.prepared.device().is_some_and(|share| share.window_bytes > 0) {
@@ -543,7 +564,8 @@ impl Paper<'_> {
     fn compare(&self, change: String, other: &Fit<'_>) -> WhatIf {
         let now = self.fitted.prepared.prediction.seconds;
         let other = Fit { is_rough: true, ..*other };
-        let times_faster = other.plan().ok().map(|fitted| now / fitted.prepared.prediction.seconds);
+        // An estimate tries fewer plans; the present one is as good there as it is here.
+        let times_faster = other.plan().ok().map(|fitted| (now / fitted.prepared.prediction.seconds).max(1.0));
         WhatIf { change, times_faster }
     }
 }

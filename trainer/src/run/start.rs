@@ -70,6 +70,10 @@ pub(super) struct OpenGpu {
     gpu: Gpu,
     /// Bytes of VRAM that this process can have, with what the context has taken.
     vram_bytes: u64,
+    /// Bytes that context, libraries and kernels have taken.
+    context_bytes: u64,
+    /// Bytes that were free then.
+    free_bytes: u64,
 }
 
 /// Where the pages of a planned run are.
@@ -129,6 +133,7 @@ impl Start<'_> {
                 Error::Engine(error @ EngineError::NoSpace { .. }) => self.no_store(error, ram),
                 other => other,
             })?;
+        self.check_vram(observer)?;
         if let Some(out) = &out {
             out.require_free(4 * manifest.elements())?;
         }
@@ -187,7 +192,7 @@ impl Start<'_> {
 
     fn fit_into<'a>(&'a self, ram: Ram, disk: Disk, stores: &'a [PathBuf], rates: &'a Rates) -> Fit<'a> {
         let Inputs { model, shapes, micro_batch, .. } = self.inputs;
-        let vram = Vram::new(self.settings, rates);
+        let vram = Vram::new(self.settings, rates, self.gpu.get().map(|open| open.context_bytes));
         Fit {
             model,
             shapes,
@@ -225,10 +230,31 @@ impl Start<'_> {
         let versions = gpu.versions()?.map(|(name, version)| format!("{name} {version}")).join(", ");
         observer.event(&Event::Notice(&format!("GPU {}: {}, {versions}", device.0, gpu.name())));
         gpu.prepare(&SOURCES)?;
-        let (free, _) = gpu.memory()?;
-        let vram_bytes = (free as u64 + CONTEXT_BYTES).saturating_sub(VRAM_MARGIN);
+        let (free, total) = gpu.memory()?;
+        let (free_bytes, used) = (free as u64, (total - free) as u64);
+        // What is in use is ours if nobody else is there. Who is takes more than a context, and the driver does not say
+        // what is whose; then ours is assumed.
+        let (context_bytes, how) = match used <= CONTEXT_BYTES {
+            true => (used, "measured"),
+            false => (CONTEXT_BYTES, "assumed, since more than that is in use"),
+        };
+        let vram_bytes = (free_bytes + context_bytes).saturating_sub(VRAM_MARGIN);
+        let context = size::human(context_bytes);
+        observer.event(&Event::Notice(&format!("VRAM: context and libraries take {context} ({how})")));
         // Opened once: `run` alone does it.
-        self.gpu.get_or_init(|| OpenGpu { gpu, vram_bytes });
+        self.gpu.get_or_init(|| OpenGpu { gpu, vram_bytes, context_bytes, free_bytes });
+        Ok(())
+    }
+
+    /// Tells if more VRAM is in use than the settings allow, with everything allocated.
+    fn check_vram(&self, observer: &mut dyn Observer) -> Result<()> {
+        let (Some(open), Some(budget)) = (self.gpu.get(), self.settings.vram.value()) else { return Ok(()) };
+        let taken = open.free_bytes.saturating_sub(open.gpu.memory()?.0 as u64);
+        let used = open.context_bytes + taken;
+        if used > budget {
+            let (used, budget) = (size::human(used), size::human(budget));
+            observer.event(&Event::Notice(&format!("VRAM: {used} are in use, more than --vram {budget}")));
+        }
         Ok(())
     }
 
