@@ -1,10 +1,9 @@
 //! `--device auto`: the GPU if there is one that can run the model and is predicted to be faster than the processor.
 //! Never silently: what is chosen is said, and why.
 
-use crate::profiles;
 use crate::resolve::Resolved;
 use crate::table::seconds;
-use mt_kernels::cuda::{Gpu, Search};
+use mt_trainer::measure::gpu::Gpu;
 use mt_trainer::profile::MachineProfile;
 use mt_trainer::run::{CommandLine, Question, step_seconds};
 use mt_trainer::settings::{Auto, Device, Settings};
@@ -63,10 +62,12 @@ fn in_profile(profile: &MachineProfile) -> Result<Found, String> {
 
 /// The first GPU of this machine, if driver and libraries are there.
 fn here() -> Result<Found, String> {
-    let open = Gpu::open(0, &Search::from_env(), profiles::gpu_cache());
-    let gpu = open.map_err(|why| first_line(&why.to_string()).to_owned())?;
-    let (free, _) = gpu.memory().map_err(|why| first_line(&why.to_string()).to_owned())?;
-    Ok(Found { name: gpu.name().to_owned(), vram: free as u64 })
+    let look = || {
+        let gpu = Gpu::open(0)?;
+        let vram = gpu.facts()?.free_bytes;
+        Ok::<Found, mt_trainer::error::Error>(Found { name: gpu.name().to_owned(), vram })
+    };
+    look().map_err(|why| first_line(&why.to_string()).to_owned())
 }
 
 fn first_line(text: &str) -> &str {
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn without_a_driver_the_reason_is_said() {
-        if Gpu::open(0, &Search::from_env(), None).is_ok() {
+        if Gpu::open(0).is_ok() {
             eprintln!("skipped: this machine has a GPU");
             return;
         }

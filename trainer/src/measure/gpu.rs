@@ -13,6 +13,8 @@ pub struct Gpu {
 pub struct Facts {
     /// Its memory.
     pub memory_bytes: u64,
+    /// Of it what nobody has taken yet.
+    pub free_bytes: u64,
     /// Versions of driver, NVRTC and cuBLASLt, each with its name.
     pub versions: Vec<String>,
     /// Its address on the PCI bus, as /sys/bus/pci/devices names it, where the driver says.
@@ -38,8 +40,10 @@ impl Gpu {
     /// # Errors
     /// `Gpu`: a call of the driver fails.
     pub fn facts(&self) -> Result<Facts> {
+        let (free, all) = self.inner.memory()?;
         Ok(Facts {
-            memory_bytes: self.inner.memory()?.1 as u64,
+            memory_bytes: all as u64,
+            free_bytes: free as u64,
             versions: self.inner.versions()?.map(|(name, version)| format!("{name} {version}")).to_vec(),
             address: link::address(&self.inner).ok(),
         })
