@@ -82,6 +82,16 @@ pub(crate) enum Canary {
     VramNotFlushed,
     /// A failed copy counts as done.
     FailedCopyIsDone,
+    /// A stream uses bytes in VRAM without waiting for the streams of those who had them before.
+    FencesNotAwaited,
+    /// A stream uses bytes in VRAM without waiting for the upload that brings them.
+    UploadNotAwaited,
+    /// Bytes are copied from their home in VRAM while those who have given them back still change them.
+    CopyBeforeFence,
+    /// What was computed from bytes whose upload failed is taken for good.
+    FenceBeforeUpload,
+    /// A lease on a device that is relayed beside the one in RAM is handed out while its bytes are still read there.
+    BesideEarly,
 }
 
 /// Whether the bug is planted on this thread.
@@ -133,7 +143,7 @@ mod nest {
     ];
 
     /// Bugs on the ways to and from devices, which `core/device_tests` finds.
-    pub(crate) const DEVICES: [Canary; 9] = [
+    pub(crate) const DEVICES: [Canary; 14] = [
         Canary::FenceIgnored,
         Canary::StagingEarly,
         Canary::DrainEarly,
@@ -143,6 +153,11 @@ mod nest {
         Canary::FlushBeforeFence,
         Canary::VramNotFlushed,
         Canary::FailedCopyIsDone,
+        Canary::FencesNotAwaited,
+        Canary::UploadNotAwaited,
+        Canary::CopyBeforeFence,
+        Canary::FenceBeforeUpload,
+        Canary::BesideEarly,
     ];
 
     thread_local! {

@@ -3,7 +3,7 @@
 use crate::arena::Arena;
 use crate::config::{Backend, Config, RegionSpec};
 use crate::core::{Command, Core, DevicePart, Parts, meta_bytes};
-use crate::device::{DeviceLease, Streams};
+use crate::device::{DeviceLease, Stream, Streams};
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::format::layout::Side;
@@ -16,6 +16,7 @@ use crate::lease::{HostLease, HostLeaseMut, Lender, Loan};
 use crate::lock::Lock;
 use crate::plan::{Plan, Residency};
 use crate::reactor::{self, Handle, Reactor, Wait};
+use crate::ready::Published;
 use crate::schedule::Node;
 use crate::stats::Stats;
 use crate::store::Store;
@@ -368,7 +369,7 @@ impl Sweep<'_> {
     /// access is over and the sweep can go on; `Poisoned`.
     pub fn host(&self, run: Run) -> Result<HostLease<'_>, Error> {
         let seq = self.next(run, Some(false), Some(Tier::Host))?;
-        let (offset, bytes) = self.take(seq)?;
+        let (offset, bytes, _) = self.take(seq)?;
         Ok(HostLease::new(self.loan(seq, offset, bytes, false)))
     }
 
@@ -379,18 +380,19 @@ impl Sweep<'_> {
     /// As [`host`](Sweep::host).
     pub fn host_mut(&self, run: Run) -> Result<HostLeaseMut<'_>, Error> {
         let seq = self.next(run, Some(true), Some(Tier::Host))?;
-        let (offset, bytes) = self.take(seq)?;
+        let (offset, bytes, _) = self.take(seq)?;
         Ok(HostLeaseMut::new(self.loan(seq, offset, bytes, true)))
     }
 
-    /// The schedule's next access, a read of `run` on a device. Waits until the bytes are in its VRAM; work on any
-    /// stream may use them from then on. If it is relayed from an access in RAM, the lease of that one may still be
-    /// held only where the schedule says so, and nobody writes through it until this call returns.
+    /// The schedule's next access, a read of `run` on a device, for work on `stream`. Waits until the bytes are on their
+    /// way to its VRAM, with room there; for the rest the stream waits, before it does what is put on it from then on.
+    /// If it is relayed from an access in RAM, the lease of that one may still be held only where the schedule says so,
+    /// and nobody writes through it until this call returns.
     ///
     /// # Errors
-    /// As [`host`](Sweep::host), and `Misuse` if the schedule's access is elsewhere.
-    pub fn device(&self, run: Run, device: DeviceId) -> Result<DeviceLease<'_>, Error> {
-        self.on_device(run, device, false)
+    /// As [`host`](Sweep::host), and `Misuse` if the schedule's access is elsewhere; `Device`, which poisons the engine.
+    pub fn device(&self, run: Run, device: DeviceId, stream: Stream) -> Result<DeviceLease<'_>, Error> {
+        self.on_device(run, (device, stream), false)
     }
 
     /// The schedule's next access, a write or update of `run` on a device. The bytes of a write are unspecified: all
@@ -398,16 +400,17 @@ impl Sweep<'_> {
     ///
     /// # Errors
     /// As [`device`](Sweep::device).
-    pub fn device_mut(&self, run: Run, device: DeviceId) -> Result<DeviceLease<'_>, Error> {
-        self.on_device(run, device, true)
+    pub fn device_mut(&self, run: Run, device: DeviceId, stream: Stream) -> Result<DeviceLease<'_>, Error> {
+        self.on_device(run, (device, stream), true)
     }
 
-    fn on_device(&self, run: Run, device: DeviceId, changed: bool) -> Result<DeviceLease<'_>, Error> {
+    fn on_device(&self, run: Run, on: (DeviceId, Stream), changed: bool) -> Result<DeviceLease<'_>, Error> {
+        let (device, _) = on;
         let seq = self.next(run, Some(changed), Some(Tier::Device(device)))?;
         let place = self.take(seq)?;
         let Engine { handle, streams, .. } = self.engine;
         let (_, streams) = streams.iter().find(|(id, _)| *id == device).expect("a plan's devices are the engine's");
-        Ok(DeviceLease::new(handle.clone(), Arc::clone(streams), device, seq, place, changed))
+        DeviceLease::new(handle.clone(), Arc::clone(streams), on, seq, place, changed)
     }
 
     /// Passes over the schedule's next access without using it; nothing is changed.
@@ -465,12 +468,12 @@ impl Sweep<'_> {
         self.waited.get()
     }
 
-    fn take(&self, seq: u64) -> Result<(u64, u64), Error> {
+    fn take(&self, seq: u64) -> Result<Published, Error> {
         let taken = self.engine.handle.take(seq)?;
         if let Some(wait) = taken.wait {
             self.note_wait(&wait, seq);
         }
-        Ok((taken.offset, taken.bytes))
+        Ok(taken.place)
     }
 
     fn note_wait(&self, wait: &Wait, seq: u64) {

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::events::Recorder;
 use crate::id::CommitId;
 use crate::io::{Io, Waker};
-use crate::ready::Ready;
+use crate::ready::{Published, Ready};
 use crate::stats::{LinkTimes, Stats};
 use crossbeam::channel::{Receiver, Sender, TryRecvError};
 use link::Link;
@@ -50,8 +50,7 @@ struct State {
 
 /// An access's bytes.
 pub(crate) struct Taken {
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
+    pub(crate) place: Published,
     /// The wait for them, if there was one.
     pub(crate) wait: Option<Wait>,
 }
@@ -105,7 +104,7 @@ impl State {
         match event {
             Event::Placed(answer) => self.placed = Some(answer),
             Event::Begun(answer) => self.begun = Some(answer),
-            Event::Ready { seq, offset, bytes } => self.ready.publish(seq, Ok((offset, bytes))),
+            Event::Ready { seq, offset, bytes, after } => self.ready.publish(seq, Ok((offset, bytes, after))),
             Event::Failed { seq, error } => self.ready.publish(seq, Err(error)),
             Event::Recall { .. } => unreachable!("recalls are answered where they are met"),
             Event::TicketReady { ticket, offset, bytes } => self.tickets.answer(ticket, Ok((offset, bytes))),
@@ -194,8 +193,7 @@ impl Handle {
             state.alive()?;
             if let Some(answer) = state.ready.take(seq) {
                 drop(state);
-                let (offset, bytes) = self.taken(seq, answer)?;
-                return Ok(Taken { offset, bytes, wait: None });
+                return Ok(Taken { place: self.taken(seq, answer)?, wait: None });
             }
             state.wanted = Some(seq);
             state.stats.waits_for_writes
@@ -214,13 +212,12 @@ impl Handle {
             state.waits_for_writes_ns += if for_writes { ns } else { 0 };
             for_writes
         };
-        let (offset, bytes) = self.taken(seq, answer)?;
-        Ok(Taken { offset, bytes, wait: Some(Wait { begin, ns, for_writes }) })
+        Ok(Taken { place: self.taken(seq, answer)?, wait: Some(Wait { begin, ns, for_writes }) })
     }
 
     /// An access that failed has no lease whose end would give it back, so it is given back at once: kept, it would
     /// hold up everything behind it.
-    fn taken(&self, seq: u64, answer: Result<(u64, u64), Error>) -> Result<(u64, u64), Error> {
+    fn taken(&self, seq: u64, answer: Result<Published, Error>) -> Result<Published, Error> {
         if answer.is_err() {
             self.release(seq, false, None);
         }

@@ -10,13 +10,17 @@
 //! that was given up) stays until a later access takes its slot.
 
 use crate::core::AHEAD_MAX;
+use crate::device::After;
 use crate::error::Error;
 
 /// A power of two above `AHEAD_MAX`, so that a slot is found by masking.
 const SLOTS: usize = (AHEAD_MAX as usize + 1).next_power_of_two();
 
-/// Offset in the arena and bytes of an access, or why they cannot be had.
-type Outcome = Result<(u64, u64), Box<Error>>;
+/// Where an access's bytes are, in the arena or in a device's allocation, how many, and what they still wait for there.
+pub(crate) type Published = (u64, u64, After);
+
+/// An access's bytes, or why they cannot be had.
+type Outcome = Result<Published, Box<Error>>;
 
 /// The ring.
 pub(crate) struct Ready {
@@ -30,12 +34,12 @@ impl Ready {
     }
 
     /// Makes an access's outcome known.
-    pub(crate) fn publish(&mut self, seq: u64, outcome: Result<(u64, u64), Error>) {
+    pub(crate) fn publish(&mut self, seq: u64, outcome: Result<Published, Error>) {
         self.slots[slot(seq)] = Some((seq, outcome.map_err(Box::new)));
     }
 
     /// Takes an access's outcome, if it is published.
-    pub(crate) fn take(&mut self, seq: u64) -> Option<Result<(u64, u64), Error>> {
+    pub(crate) fn take(&mut self, seq: u64) -> Option<Result<Published, Error>> {
         let (_, outcome) = self.slots[slot(seq)].take_if(|(found, _)| *found == seq)?;
         Some(outcome.map_err(|error| *error))
     }
@@ -48,15 +52,18 @@ fn slot(seq: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{Ready, SLOTS};
+    use crate::device::After;
     use crate::error::Error;
+
+    const NOTHING: After = After { upload: 0, fences: false };
 
     #[test]
     fn what_is_published_is_taken_once() {
         let mut ready = Ready::new();
         assert!(ready.take(7).is_none());
-        ready.publish(7, Ok((4096, 8192)));
+        ready.publish(7, Ok((4096, 8192, NOTHING)));
         ready.publish(8, Err(Error::Closed));
-        assert!(matches!(ready.take(7), Some(Ok((4096, 8192)))));
+        assert!(matches!(ready.take(7), Some(Ok((4096, 8192, NOTHING)))));
         assert!(matches!(ready.take(8), Some(Err(Error::Closed))));
         assert!(ready.take(7).is_none() && ready.take(8).is_none());
     }
@@ -65,11 +72,11 @@ mod tests {
     fn an_entry_that_nobody_wanted_is_not_taken_for_another() {
         let mut ready = Ready::new();
         let later = 3 + SLOTS as u64;
-        ready.publish(3, Ok((0, 1)));
+        ready.publish(3, Ok((0, 1, NOTHING)));
         assert!(ready.take(later).is_none(), "the slot is another's");
-        ready.publish(later, Ok((0, 2)));
+        ready.publish(later, Ok((0, 2, NOTHING)));
         assert!(ready.take(3).is_none());
-        assert!(matches!(ready.take(later), Some(Ok((0, 2)))));
+        assert!(matches!(ready.take(later), Some(Ok((0, 2, NOTHING)))));
     }
 
     #[test]
@@ -77,9 +84,9 @@ mod tests {
         let mut ready = Ready::new();
         let first = 12_345;
         let wanted = first..=first + crate::core::AHEAD_MAX;
-        wanted.clone().for_each(|seq| ready.publish(seq, Ok((seq, 1))));
+        wanted.clone().for_each(|seq| ready.publish(seq, Ok((seq, 1, NOTHING))));
         for seq in wanted {
-            assert!(matches!(ready.take(seq), Some(Ok((offset, 1))) if offset == seq));
+            assert!(matches!(ready.take(seq), Some(Ok((offset, 1, NOTHING))) if offset == seq));
         }
     }
 }

@@ -144,16 +144,16 @@ fn sweep_both(engine: &Engine, plan: &Arc<Plan>, case: &Case<'_>, sweep: u32, co
             word.copy_from_slice(&value(run, sweep).to_le_bytes());
         }
         drop(lease);
-        go.device(run, DEVICE)?.give_back(stream)?;
+        go.device(run, DEVICE, stream)?.give_back()?;
     }
     if commits {
         go.commit(&[sweep as u8, 0])?;
     }
     for run in case.runs() {
-        let lease = go.device_mut(run, DEVICE)?;
+        let lease = go.device_mut(run, DEVICE, stream)?;
         assert_eq!(lease.bytes(), case.run_bytes());
         case.rig.fill(lease.address() + half as u64, half / 4, value(run, sweep));
-        lease.give_back(stream)?;
+        lease.give_back()?;
     }
     for run in case.runs() {
         check(&go.host(run)?, run, [sweep, sweep])?;
@@ -224,10 +224,10 @@ fn in_vram(case: &Case<'_>) -> Outcome {
         for sweep in 1..=2 {
             let go = engine.sweep(&plan, Some(&plan))?;
             for run in case.runs() {
-                let lease = go.device_mut(run, DEVICE)?;
+                let lease = go.device_mut(run, DEVICE, case.rig.stream())?;
                 let version = 2 * process + sweep;
                 case.rig.fill(lease.address() + half as u64, half / 4, value(run, version));
-                lease.give_back(case.rig.stream())?;
+                lease.give_back()?;
             }
             go.finish()?;
             engine.commit(b"in VRAM")?;
@@ -288,8 +288,11 @@ fn rate(rig: &Rig, run_bytes: u32, mode: Mode) -> Result<f64, Box<dyn std::error
         let begin = Instant::now();
         let go = engine.sweep(&plan, None)?;
         for run in case.runs() {
-            let lease = if mode.writes() { go.device_mut(run, DEVICE)? } else { go.device(run, DEVICE)? };
-            lease.give_back(rig.stream())?;
+            let lease = match mode.writes() {
+                true => go.device_mut(run, DEVICE, rig.stream())?,
+                false => go.device(run, DEVICE, rig.stream())?,
+            };
+            lease.give_back()?;
         }
         go.finish()?;
         rates.push(case.bytes() as f64 / begin.elapsed().as_secs_f64() / 1e9);

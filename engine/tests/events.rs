@@ -140,7 +140,7 @@ fn copies_of_a_recording_are_those_of_the_counters_and_follow_each_other() {
     let sweep = engine.sweep(&plan, None).expect("sweep");
     for first in firsts() {
         sweep.host_mut(run(first)).expect("lease").fill(1);
-        sweep.device_mut(run(first), device).expect("lease").give_back(device::Stream(1)).expect("fence");
+        sweep.device_mut(run(first), device, device::Stream(1)).expect("lease").give_back().expect("fence");
         recorder.computed(device, u64::from(first), (recorder.now_ns(), recorder.now_ns()));
     }
     sweep.finish().expect("finish");

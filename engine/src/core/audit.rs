@@ -41,7 +41,8 @@ impl<I: Io> Core<I> {
         for (n, interval) in self.live.iter().enumerate() {
             let seq = interval.seq;
             assert_eq!(seq, self.live[0].seq + n as u64, "intervals are numbered without gaps");
-            let outstanding = self.transfers_of(Owner::Interval(seq)) + self.copies_of(seq);
+            let late = u32::from(interval.device.is_some_and(|device| self.devices[device].is_late(seq)));
+            let outstanding = self.transfers_of(Owner::Interval(seq)) + self.copies_of(seq) + late;
             assert_eq!(interval.outstanding, outstanding, "interval {seq}: operations counted and in flight");
             let moves =
                 matches!(interval.state(), State::Fetching | State::Uploading | State::Passing | State::Writing);

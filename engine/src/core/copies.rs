@@ -1,6 +1,7 @@
 //! Operations of devices that exist: copies and fences, what each is for, which wait for their turn; and the devices.
 //!
-//! Invariant: in steady state nothing here allocates, as in `transfer`.
+//! Invariants: in steady state nothing here allocates, as in `transfer`; a fence counts as passed only when every upload
+//! that its stream waited for is known to have ended well, since what is before it may have used those bytes.
 
 use super::ring::Ring;
 use super::transfer::{InFlight, Move, Owner};
@@ -51,6 +52,8 @@ struct Copy {
     run: Run,
     /// The schedule's label of the access that it is for.
     tag: Option<u64>,
+    /// Its number among the device's uploads, once it has one.
+    upload: u64,
     /// None while the device has it.
     op: Option<DeviceOp>,
 }
@@ -70,6 +73,39 @@ impl Copy {
     fn noted(&self, moved: Option<u32>) -> Option<Move> {
         let (owner, run) = (Some(self.job.owner()), Some(self.run));
         Some(Move { doing: self.doing?, owner, volume: 0, run, tag: self.tag, moved })
+    }
+}
+
+/// Uploads of a device, clears included, by their numbers: which are over.
+#[derive(Default)]
+pub(crate) struct Uploads {
+    /// All up to this one are.
+    over: u64,
+    /// Of those behind it that were submitted, whether each is.
+    ahead: VecDeque<bool>,
+    /// Intervals whose fences have passed, each with the upload that must be over first.
+    late: Vec<(u64, u64)>,
+}
+
+impl Uploads {
+    /// One more is submitted; its number.
+    fn submitted(&mut self) -> u64 {
+        self.ahead.push_back(false);
+        self.over + self.ahead.len() as u64
+    }
+
+    fn ended(&mut self, upload: u64) {
+        self.ahead[(upload - self.over - 1) as usize] = true;
+        while self.ahead.front() == Some(&true) {
+            self.ahead.pop_front();
+            self.over += 1;
+        }
+    }
+
+    /// The next interval that waits for nothing any more.
+    fn next_late(&mut self) -> Option<u64> {
+        let at = self.late.iter().position(|(_, upload)| *upload <= self.over)?;
+        Some(self.late.remove(at).0)
     }
 }
 
@@ -122,12 +158,28 @@ pub(crate) struct Vram {
     pub(crate) next: u64,
     /// To submit: uploads, downloads, fences. A full way up holds nobody up who goes down.
     queues: [VecDeque<OpId>; 3],
+    uploads: Uploads,
+}
+
+impl Vram {
+    /// Whether an interval's fence has passed and an upload before it is not known to be over.
+    pub(crate) fn is_late(&self, seq: u64) -> bool {
+        self.uploads.late.iter().any(|(late, _)| *late == seq)
+    }
 }
 
 impl From<DevicePart> for Vram {
     fn from(part: DevicePart) -> Vram {
         let DevicePart { id, bytes, device } = part;
-        Vram { id, bytes, device, ring: Ring::new(0, bytes), next: 0, queues: Default::default() }
+        Vram {
+            id,
+            bytes,
+            device,
+            ring: Ring::new(0, bytes),
+            next: 0,
+            queues: Default::default(),
+            uploads: Uploads::default(),
+        }
     }
 }
 
@@ -152,31 +204,38 @@ impl<I: Io> Core<I> {
             Owner::Ticket(_) => unreachable!("tickets are not for devices"),
         };
         let run = self.runs.get(run).run;
-        let id = self.copies.insert(Copy { job, bytes, doing, run, tag, op: Some(op) });
+        let id = self.copies.insert(Copy { job, bytes, doing, run, tag, upload: 0, op: Some(op) });
         self.devices[device].queues[queue].push_back(id);
     }
 
     /// Gives the devices what waits for them, as far as they take it. Fences go out even when the engine is poisoned:
     /// they move nothing.
     pub(crate) fn submit_copies(&mut self) {
-        for vram in &mut self.devices {
-            for (number, queue) in vram.queues.iter_mut().enumerate() {
-                while let Some(&id) = queue.front() {
+        for device in 0..self.devices.len() {
+            for number in 0..self.devices[device].queues.len() {
+                while let Some(&id) = self.devices[device].queues[number].front() {
+                    let vram = &mut self.devices[device];
                     if self.poison.is_some() && number < 2 {
-                        queue.pop_front();
+                        vram.queues[number].pop_front();
                         self.copies.remove(id);
                         continue;
                     }
-                    let op = self.copies.get_mut(id).op.take().expect("an operation that waits is here");
+                    let copy = self.copies.get_mut(id);
+                    let op = copy.op.take().expect("an operation that waits is here");
                     if let Err(back) = vram.device.submit(id, op) {
-                        self.copies.get_mut(id).op = Some(back);
+                        copy.op = Some(back);
                         break;
                     }
-                    queue.pop_front();
-                    let copy = self.copies.get_mut(id);
+                    vram.queues[number].pop_front();
+                    if number == 0 {
+                        copy.upload = vram.uploads.submitted();
+                    }
                     self.in_flight.add(copy.in_flight());
                     if let Some(moves) = &mut self.moves {
                         moves.extend(copy.noted(None));
+                    }
+                    if let (0, Job::Upload(seq), upload) = (number, copy.job, copy.upload) {
+                        self.lend(seq, upload);
                     }
                 }
             }
@@ -191,16 +250,16 @@ impl<I: Io> Core<I> {
                 self.poisoned(error.to_string());
             }
             for completion in completions.drain(..) {
-                self.copied(completion);
+                self.copied(device, completion);
             }
             self.device_completions = completions;
         }
     }
 
-    fn copied(&mut self, completion: DeviceCompletion) {
-        let DeviceCompletion { id, result, .. } = completion;
+    fn copied(&mut self, device: usize, completion: DeviceCompletion) {
+        let DeviceCompletion { id, op, result } = completion;
         let copy = self.copies.remove(id);
-        let (job, moved) = (copy.job, copy.in_flight());
+        let (job, upload, moved) = (copy.job, copy.upload, copy.in_flight());
         self.in_flight.remove(moved);
         self.stats.upload_bytes += moved.upload_bytes;
         self.stats.download_bytes += moved.download_bytes;
@@ -219,10 +278,21 @@ impl<I: Io> Core<I> {
         match job {
             Job::Upload(seq) => self.uploaded(seq),
             Job::Fetch(seq) => self.copied_down(seq),
-            Job::Pass(seq) => self.passed(seq),
+            Job::Pass(seq) => {
+                let DeviceOp::Fence { fence } = op else { unreachable!("a stream passes a fence") };
+                let is_there = self.interval(seq).outstanding == 1;
+                let upload = if planted(Canary::FenceBeforeUpload) && is_there { 0 } else { fence.after };
+                self.devices[device].uploads.late.push((seq, upload));
+            }
             Job::Return(seq) => self.returned(seq),
             Job::Drain(seq) => self.drained(seq),
             Job::Flush(run) => self.flush_staged(run),
+        }
+        if upload > 0 {
+            self.devices[device].uploads.ended(upload);
+        }
+        while let Some(seq) = self.devices[device].uploads.next_late() {
+            self.passed(seq);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{Command, Core, DevicePart, Event, Parts, meta_bytes};
 use crate::arena::Arena;
 use crate::config::{Kind, RegionSpec};
 use crate::device::memory::{self, MemoryDevice, MemoryStreams};
-use crate::device::{Stream, Streams};
+use crate::device::{After, Stream, Streams};
 use crate::error::{Error, PlanError};
 use crate::format::layout::{Layout, Side};
 use crate::format::table::{SECOND, WRITTEN};
@@ -103,7 +103,7 @@ struct World {
     regions: Vec<RegionSpec>,
     course: Course,
     numbers: Numbers,
-    ready: BTreeMap<u64, Result<u64, Error>>,
+    ready: BTreeMap<u64, Result<(u64, After), Error>>,
     tickets: BTreeMap<u64, Result<u64, Error>>,
     visitor: tickets::Visitor,
     leases: Vec<Lease>,
@@ -131,6 +131,9 @@ struct Seen {
     in_vram: u64,
     from_vram: u64,
     commit_download_bytes: u64,
+    /// Leases whose bytes were still on their way, or used by others.
+    early: u64,
+    behind: u64,
 }
 
 fn stamp_bytes(bytes: &mut [u8], stamp: u64) {
@@ -270,8 +273,8 @@ impl World {
     fn listen(&mut self) -> Result<(), Stopped> {
         while let Some(event) = self.core.next_event() {
             match event {
-                Event::Ready { seq, offset, .. } => {
-                    self.ready.insert(seq, Ok(offset));
+                Event::Ready { seq, offset, after, .. } => {
+                    self.ready.insert(seq, Ok((offset, after)));
                 }
                 Event::Failed { seq, error } => {
                     self.ready.insert(seq, Err(error));
@@ -356,7 +359,10 @@ impl World {
             let at = self.core.events.iter().position(|event| matches!(event, Event::Begun(_)));
             if let Some(at) = at {
                 let Some(Event::Begun(answer)) = self.core.events.remove(at) else { unreachable!("just found") };
-                return Ok(answer.expect("the plan is executed"));
+                return match answer {
+                    Err(Error::Poisoned { .. }) => Err(Stopped),
+                    answer => Ok(answer.expect("the plan is executed")),
+                };
             }
             self.listen()?;
             self.core.step();
@@ -407,7 +413,7 @@ impl World {
         let answer = self.until(|world| world.ready.remove(&seq))?;
         let expected = self.expected(interval.run);
         match answer {
-            Ok(offset) => self.use_lease(seq, index, offset, expected),
+            Ok((offset, after)) => self.use_lease(seq, index, (offset, after), expected),
             Err(error) => {
                 let is_undefined = interval.mode.reads() && expected.is_none();
                 assert!(is_undefined && matches!(error, Error::Misuse { .. }), "{interval:?}: {error}");
@@ -419,9 +425,15 @@ impl World {
     }
 
     /// Checks and, at once or at its end, changes what a lease is for.
-    fn use_lease(&mut self, seq: u64, index: usize, offset: u64, expected: Option<Vec<u64>>) {
+    fn use_lease(&mut self, seq: u64, index: usize, (offset, after): (u64, After), expected: Option<Vec<u64>>) {
         let interval = self.plan.intervals[index];
         let stream = Stream(1 + self.numbers.below(2));
+        match interval.is_on_device() {
+            true => self.streams(interval.tier).wait(stream, after).expect("a device in RAM"),
+            false => assert_eq!(after, After::default(), "{interval:?}"),
+        }
+        self.seen.early += u64::from(after.upload > 0);
+        self.seen.behind += u64::from(after.fences);
         let changed = interval.mode.writes() && self.numbers.below(1000) >= self.course.unchanged;
         let mut lease = Lease { seq, index, offset, stream, changed, is_written: false };
         if interval.mode.reads() {
@@ -524,12 +536,7 @@ impl World {
         if !interval.is_on_device() {
             return self.core.command(Command::Release { seq, changed });
         }
-        let streams = self.streams(interval.tier).clone();
-        if self.numbers.below(8) == 0 {
-            streams.synchronize().expect("a device in RAM");
-            return self.core.command(Command::Release { seq, changed });
-        }
-        let fence = streams.record(stream).expect("a device in RAM");
+        let fence = self.streams(interval.tier).record(stream).expect("a device in RAM");
         self.core.command(Command::ReleaseBehind { seq, changed, fence });
     }
 
@@ -577,7 +584,9 @@ impl World {
         }
         self.visitor_leaves()?;
         self.until(|world| (world.acknowledged == world.begun).then_some(()))?;
-        self.quiet()?;
+        if self.numbers.below(2) == 0 {
+            self.quiet()?;
+        }
         if let Some(plan) = self.visit() {
             self.plan = plan;
             self.sweep(false)?;

@@ -18,17 +18,38 @@ impl<I: Io> Core<I> {
         assert!(!interval.released, "interval {seq} released twice");
         (interval.released, interval.changed) = (true, changed);
         let device = interval.device.expect("only leases on devices are given back behind a fence");
-        if planted(Canary::FenceIgnored) {
+        let (id, is_placed, is_there) = (interval.run, interval.is_placed(), interval.outstanding == 0);
+        if planted(Canary::FenceIgnored) && is_there {
             return self.over(seq);
         }
         interval.become_state(State::Passing);
-        interval.outstanding = 1;
+        interval.outstanding += 1;
+        if changed && is_placed {
+            // For those who use them where they are, behind this fence.
+            let home = self.runs.home_mut(id);
+            (home.loaded, home.dirty) = (true, true);
+        }
         self.copy(device, Job::Pass(seq), DeviceOp::Fence { fence });
+    }
+
+    /// Whether an interval uses bytes at their home in VRAM: then those before it that were given back there are not in
+    /// its way, since its user's stream waits for their fences. Who copies them waits himself.
+    pub(crate) fn is_ordered(&self, seq: u64) -> bool {
+        let interval = self.interval(seq);
+        let is_copy = matches!(interval.home, Home::Device { .. }) && planted(Canary::CopyBeforeFence);
+        (interval.device.is_some() && interval.is_placed()) || is_copy
+    }
+
+    /// Whether there are such.
+    pub(crate) fn is_behind_fences(&self, seq: u64) -> bool {
+        let interval = self.interval(seq);
+        let alone = || self.runs.get(interval.run).may_start(seq, interval.mode.writes(), |_| false);
+        interval.device.is_some() && interval.is_placed() && !alone()
     }
 
     /// The stream has passed.
     pub(crate) fn passed(&mut self, seq: u64) {
-        self.interval_mut(seq).outstanding = 0;
+        self.interval_mut(seq).outstanding -= 1;
         self.over(seq);
     }
 

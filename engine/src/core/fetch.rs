@@ -6,6 +6,7 @@ use crate::canary::{Canary, planted};
 use crate::core::interval::State;
 use crate::core::pages::Content;
 use crate::core::transfer::{Owner, Purpose, pieces};
+use crate::device::After;
 use crate::error::Error;
 use crate::id::{CommitId, Run};
 use crate::io::{FrameMut, Io, OpId};
@@ -128,18 +129,11 @@ impl<I: Io> Core<I> {
 
     /// Publishes an interval, or its failure, or frees it if nobody waits for it.
     pub(crate) fn ready(&mut self, seq: u64) {
+        self.arrived(seq);
         let interval = self.interval(seq);
-        let (id, mode, released) = (interval.run, interval.mode, interval.released);
-        let (offset, bytes) = (interval.offset, interval.bytes);
         // A copy: what is relayed from it fails with the same.
         let error = interval.error.clone();
-        if interval.is_placed() {
-            let home = self.runs.home_mut(id);
-            // What is only to be written holds nothing yet: it counts as loaded when it comes back changed.
-            home.loaded |= error.is_none() && (mode.reads() || planted(Canary::LoadedUnread));
-            home.loading = false;
-        }
-        if released {
+        if interval.released {
             return self.free(seq);
         }
         match error {
@@ -149,8 +143,29 @@ impl<I: Io> Core<I> {
             }
             None => {
                 self.interval_mut(seq).become_state(State::Ready);
-                self.events.push_back(Event::Ready { seq, offset, bytes });
+                self.publish(seq, 0);
             }
         }
+    }
+
+    /// What waits for the bytes of an interval in its run's home may have them, or try itself.
+    pub(crate) fn arrived(&mut self, seq: u64) {
+        let interval = self.interval(seq);
+        let (id, mode, is_there) = (interval.run, interval.mode, interval.error.is_none());
+        if interval.is_placed() {
+            let home = self.runs.home_mut(id);
+            // What is only to be written holds nothing yet: it counts as loaded when it comes back changed.
+            home.loaded |= is_there && (mode.reads() || planted(Canary::LoadedUnread));
+            home.loading = false;
+        }
+    }
+
+    /// Hands an interval out; `upload`: what brings its bytes, if that is not over.
+    pub(crate) fn publish(&mut self, seq: u64, upload: u64) {
+        let interval = self.interval(seq);
+        let (offset, bytes) = (interval.offset, interval.bytes);
+        let fences = self.is_behind_fences(seq) && !planted(Canary::FencesNotAwaited);
+        let upload = if planted(Canary::UploadNotAwaited) { 0 } else { upload };
+        self.events.push_back(Event::Ready { seq, offset, bytes, after: After { upload, fences } });
     }
 }

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! On a device bytes come through RAM: from disk, in a span of the arena's window (*transit*) or of the staging ring,
-//! or from where they are in RAM already. Given back, they are `Passing` until the user's stream has passed its fence;
-//! changed ones then go down to their home in RAM (`Writing`), or through staging (`Draining`) to disk.
+//! or from where they are in RAM already. Who uses them may have the lease, and give it back, while they are
+//! `Uploading`. Given back, they are `Passing` until the user's stream has passed its fence; changed ones then go down to
+//! their home in RAM (`Writing`), or through staging (`Draining`) to disk.
 //!
 //! An interval in RAM that another one on a device is relayed from stays as `Kept` until that one has the bytes. If its
 //! user passes over it, it is fetched all the same.
@@ -41,7 +42,7 @@ pub(crate) enum State {
     Fetching,
     /// The bytes are in RAM and wait for their span in VRAM.
     Landed,
-    /// They are being copied to VRAM.
+    /// They are being copied to VRAM; the user may have the lease once the device has taken the copy.
     Uploading,
     /// The user may take, or has, the lease.
     Ready,
@@ -70,7 +71,7 @@ impl State {
                 | (Queued, Fetching | Free)
                 | (Fetching, Landed | Uploading | Ready | Failed | Kept | Free)
                 | (Landed, Reserved | Uploading | Free)
-                | (Uploading, Ready | Free)
+                | (Uploading, Ready | Passing | Free)
                 | (Ready, Passing | Held | Draining | Writing | Kept | Free | Reserved)
                 | (Failed, Kept | Free)
                 | (Passing, Held | Draining | Writing | Free)

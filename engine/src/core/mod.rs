@@ -46,7 +46,7 @@ mod writeback;
 use crate::arena::Arena;
 use crate::canary::{Canary, planted};
 use crate::config::RegionSpec;
-use crate::device::{Device, DeviceCompletion, Fence, Opened};
+use crate::device::{After, Device, DeviceCompletion, Fence, Opened};
 use crate::error::Error;
 use crate::format::superblock::Ledger;
 use crate::format::{Entry, Layout};
@@ -119,8 +119,8 @@ pub(crate) enum Event {
     Placed(Result<(), Error>),
     /// Answer to `Begin`: number of the sweep's first access.
     Begun(Result<u64, Error>),
-    /// The access's bytes may be used.
-    Ready { seq: u64, offset: u64, bytes: u64 },
+    /// The access's bytes may be used, on a device by a stream that has waited for what they are `after`.
+    Ready { seq: u64, offset: u64, bytes: u64, after: After },
     /// The access's bytes cannot be had.
     Failed { seq: u64, error: Error },
     /// The access is not ready after all, unless a user has taken it.

@@ -40,10 +40,10 @@ pub(crate) struct RunState {
 
 impl RunState {
     /// Whether an interval may touch the bytes: a reader when no earlier writer is live, a writer when it is the
-    /// oldest. It does not wait for the one that it is relayed from, if that has its bytes.
-    pub(crate) fn may_start(&self, seq: u64, writes: bool, source: Option<u64>) -> bool {
+    /// oldest; not counting those that are `aside` for it.
+    pub(crate) fn may_start(&self, seq: u64, writes: bool, aside: impl Fn(u64) -> bool) -> bool {
         let earlier = self.live.iter().take_while(|(other, _)| *other < seq);
-        earlier.filter(|(other, _)| Some(*other) != source).all(|(_, other_writes)| !writes && !other_writes)
+        earlier.filter(|(other, _)| !aside(*other)).all(|(_, other_writes)| !writes && !other_writes)
     }
 }
 
@@ -219,8 +219,9 @@ mod tests {
     fn readers_wait_for_earlier_writers_and_writers_for_everybody() {
         let live = VecDeque::from([(3, false), (5, false), (7, true), (9, false)]);
         let state = RunState { run: run(0, 1), home: None, live };
-        let may = |seq| [false, true].map(|writes| state.may_start(seq, writes, None));
+        let may = |seq| [false, true].map(|writes| state.may_start(seq, writes, |_| false));
         assert_eq!([3, 5, 7, 9].map(may), [[true, true], [true, false], [true, false], [false, false]]);
-        assert!(state.may_start(9, false, Some(7)) && !state.may_start(9, true, Some(7)));
+        let beside_7 = |writes| state.may_start(9, writes, |other| other == 7);
+        assert!(beside_7(false) && !beside_7(true));
     }
 }

@@ -583,7 +583,9 @@ impl<I: Io> Core<I> {
             }
         };
         let state = self.runs.get(id);
-        if !state.may_start(seq, mode.writes(), source) {
+        let is_ordered = self.is_ordered(seq);
+        let is_aside = |other| Some(other) == source || (is_ordered && self.interval(other).state() == State::Passing);
+        if !state.may_start(seq, mode.writes(), is_aside) {
             self.held_up(seq);
             return false;
         }

@@ -3,8 +3,12 @@
 //!
 //! Where they come from: their home in RAM; the interval that it is relayed from (`relay`); disk, through the span that
 //! it has in the arena's window, or, where that is used up or the home is in VRAM, through the staging ring.
+//!
+//! Its user need not wait for the copy, since his stream can: an interval is published as soon as the device has taken
+//! its upload, and stays `Uploading`. Nothing that its user gives back counts before that has ended well (`Uploads`).
 
 use super::Core;
+use crate::canary::{Canary, planted};
 use crate::core::copies::Job;
 use crate::core::interval::State;
 use crate::core::pages::Content;
@@ -154,15 +158,38 @@ impl<I: Io> Core<I> {
         self.copy(device, Job::Upload(seq), DeviceOp::Upload { from, to });
     }
 
+    /// The device has taken its upload, of this number.
+    pub(crate) fn lend(&mut self, seq: u64, upload: u64) {
+        if !self.interval(seq).released && self.lends_early(seq) {
+            self.publish(seq, upload);
+        }
+    }
+
+    /// Whether it may be published before its bytes are in VRAM. Not where they come from beside a lease in RAM: when
+    /// its user has this one, he may write there.
+    fn lends_early(&self, seq: u64) -> bool {
+        !self.interval(seq).relay.is_some_and(|relay| relay.is_beside) || planted(Canary::BesideEarly)
+    }
+
     /// Its bytes are in VRAM: nobody needs those in RAM for it any more.
     pub(crate) fn uploaded(&mut self, seq: u64) {
+        let is_published = self.lends_early(seq);
         let interval = self.interval_mut(seq);
-        interval.outstanding = 0;
+        interval.outstanding -= 1;
         self.end_transit(seq);
         if let Some(relay) = self.interval_mut(seq).relay.take() {
             self.let_go(relay.source);
         }
-        self.ready(seq);
+        let interval = self.interval(seq);
+        match interval.state() {
+            State::Uploading if is_published && !interval.released => {
+                self.arrived(seq);
+                self.interval_mut(seq).become_state(State::Ready);
+            }
+            State::Uploading => self.ready(seq),
+            // Its user is done with it already.
+            _ => self.arrived(seq),
+        }
     }
 
     fn end_transit(&mut self, seq: u64) {

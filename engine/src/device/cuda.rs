@@ -6,16 +6,20 @@
 //! submitted, so one of a stream that is behind holds up news of others; work on streams ends by itself, so that is a
 //! matter of time alone.
 //!
+//! Users' streams wait on the same events: for an upload on that of its copy, for others' fences on the last of each of
+//! their streams. An event may be recorded again before a stream waits on it; then what it stood for is over, and the
+//! stream waits a little longer, for something that waits for nobody.
+//!
 //! Invariants:
 //! 1. The arena is pinned (registered with the driver) as long as a copy may run: each device holds the registration,
 //!    and its threads have ended, so that all copies have, before it lets go.
 //! 2. Handles belong to the primary context of the device, which is retained until all of them are destroyed.
-//! 3. An event is in the hands of one operation, or free.
+//! 3. An event is in the hands of one operation, or free; threads and streams that look at it change nothing of it.
 #![allow(unsafe_code)]
 
 mod driver;
 
-use super::{Device, DeviceCompletion, DeviceOp, Fence, Stream, Streams};
+use super::{After, Device, DeviceCompletion, DeviceOp, Fence, Stream, Streams};
 use crate::arena::Arena;
 use crate::error::Error;
 use crate::id::DeviceId;
@@ -24,7 +28,8 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use cudarc::driver::sys;
 use driver::{Context, Event, check};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 pub(super) use driver::Pinned;
@@ -32,11 +37,11 @@ pub(super) use driver::Pinned;
 /// Copies in flight each way. Two keep a link busy; more spare the reactor a hurry.
 const COPIES_MAX: usize = 16;
 
-/// Fences in flight. Where they are used up, who records one more waits for his stream.
+/// Fences in flight. Where they are used up, who records one more waits for the first that passes.
 const FENCES_MAX: usize = 1024;
 
-/// The fence that passed before it was given to the core.
-const PASSED: u32 = u32::MAX;
+/// Streams of users for which there is room from the start.
+const STREAMS: usize = 16;
 
 /// Stack of a thread that waits for events.
 const STACK_BYTES: usize = 256 << 10;
@@ -60,7 +65,7 @@ impl Watch {
         name: &str,
         room: usize,
         context: &Arc<Context>,
-        done: &Sender<(Event, DeviceCompletion)>,
+        done: &Sender<DeviceCompletion>,
         waker: &Waker,
     ) -> Result<Watch, Error> {
         let (flying, queue) = bounded::<Flying>(room);
@@ -69,7 +74,7 @@ impl Watch {
         let body = move || {
             for Flying { id, op, event } in queue {
                 let result = context.bind().and_then(|()| event.wait(context.id));
-                if done.send((event, DeviceCompletion { id, op, result })).is_err() {
+                if done.send(DeviceCompletion { id, op, result }).is_err() {
                     return;
                 }
                 waker.wake();
@@ -104,24 +109,103 @@ impl Drop for Watch {
     }
 }
 
-/// Copies in one direction.
+/// Copies in one direction, which end in their order.
 struct Lane {
-    stream: driver::Stream,
-    free: Vec<Event>,
+    /// First, so that its thread has ended when events go.
     watch: Watch,
+    stream: driver::Stream,
+    /// As many as copies may be in flight, used in turn.
+    events: Vec<Event>,
+    /// Copies that were taken, and that were told to be over.
+    taken: u64,
+    told: u64,
+}
+
+impl Lane {
+    /// The event of the next copy, which is number `taken + 1`; None: there are too many.
+    fn next(&self) -> Option<Event> {
+        let is_free = self.taken - self.told < COPIES_MAX as u64;
+        is_free.then(|| self.events[event_of(self.taken + 1)].again())
+    }
+}
+
+/// Which of a lane's events a copy has, by its number.
+fn event_of(copy: u64) -> usize {
+    (copy % COPIES_MAX as u64) as usize
+}
+
+/// A user's stream.
+struct User {
+    stream: Stream,
+    /// Its last fence.
+    fence: Option<u32>,
+    /// The newest upload that it, or another that it waits for, was made to wait for.
+    awaited: u64,
+}
+
+/// The user of a stream, who is made known by this.
+fn user(users: &mut Vec<User>, stream: Stream) -> &mut User {
+    let at = users.iter().position(|user| user.stream == stream).unwrap_or_else(|| {
+        users.push(User { stream, fence: None, awaited: 0 });
+        users.len() - 1
+    });
+    &mut users[at]
+}
+
+/// Fences that nobody has.
+struct Free {
+    slots: Vec<u32>,
+    /// Nobody gives any back any more.
+    is_closed: bool,
 }
 
 /// The users' side.
 struct Shared {
     context: Arc<Context>,
     vram: driver::Vram,
+    /// Those of the lane up.
+    uploads: Vec<Event>,
+    /// Uploads that are known to be over.
+    uploaded: AtomicU64,
     fences: Vec<Event>,
-    free: Mutex<Vec<u32>>,
+    /// What the reactor's thread locks: nobody calls the driver, which may make him wait, while he has it.
+    free: Mutex<Free>,
+    given_back: Condvar,
+    users: Mutex<Vec<User>>,
 }
 
 impl Shared {
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn users(&self) -> MutexGuard<'_, Vec<User>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn give_back(&self, fence: u32) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(fence);
+        self.free().slots.push(fence);
+        self.given_back.notify_one();
+    }
+
+    fn close(&self) {
+        self.free().is_closed = true;
+        self.given_back.notify_all();
+    }
+
+    /// A fence that nobody has. The reactor waits for no user, and what is on streams comes to its end, so one comes
+    /// back.
+    fn take(&self) -> Result<u32, Error> {
+        let mut free = self.free();
+        loop {
+            if free.is_closed {
+                return Err(Error::Closed);
+            }
+            if let Some(slot) = free.slots.pop() {
+                return Ok(slot);
+            }
+            free = self.given_back.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -130,23 +214,36 @@ impl Streams for Shared {
         self.vram.base
     }
 
-    fn record(&self, stream: Stream) -> Result<Fence, Error> {
-        self.context.bind()?;
-        let stream = stream.0 as sys::CUstream;
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let Some(fence) = free else {
-            // SAFETY: the caller names a stream of this device's primary context, which is current (`Stream`).
-            check(self.context.id, "cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream) })?;
-            return Ok(Fence(PASSED));
-        };
-        let recorded = self.fences[fence as usize].record(self.context.id, stream);
-        recorded.map(|()| Fence(fence)).inspect_err(|_| self.give_back(fence))
+    fn wait(&self, stream: Stream, after: After) -> Result<(), Error> {
+        let (id, raw) = (self.context.id, stream.0 as sys::CUstream);
+        let waits_for_upload = after.upload > self.uploaded.load(Ordering::Acquire);
+        let mut users = self.users();
+        let mut awaited = after.upload;
+        if waits_for_upload {
+            self.context.bind()?;
+            self.uploads[event_of(after.upload)].hold_up(id, raw)?;
+        }
+        for other in users.iter().filter(|other| after.fences && other.stream != stream) {
+            awaited = awaited.max(other.awaited);
+            if let Some(fence) = other.fence {
+                self.context.bind()?;
+                self.fences[fence as usize].hold_up(id, raw)?;
+            }
+        }
+        let user = user(&mut users, stream);
+        user.awaited = user.awaited.max(awaited);
+        Ok(())
     }
 
-    fn synchronize(&self) -> Result<(), Error> {
-        self.context.bind()?;
-        // SAFETY: the context is current.
-        check(self.context.id, "cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
+    fn record(&self, stream: Stream) -> Result<Fence, Error> {
+        let slot = self.take()?;
+        let mut users = self.users();
+        let event = &self.fences[slot as usize];
+        let recorded = self.context.bind().and_then(|()| event.record(self.context.id, stream.0 as sys::CUstream));
+        recorded.inspect_err(|_| self.give_back(slot))?;
+        let user = user(&mut users, stream);
+        user.fence = Some(slot);
+        Ok(Fence { slot, after: user.awaited })
     }
 }
 
@@ -155,9 +252,9 @@ pub(super) struct Cuda {
     up: Lane,
     down: Lane,
     fences: Watch,
-    done: Receiver<(Event, DeviceCompletion)>,
-    /// Fences that had passed when they were submitted.
-    passed: Vec<DeviceCompletion>,
+    done: Receiver<DeviceCompletion>,
+    /// Copies that failed when they were submitted.
+    failed: Vec<DeviceCompletion>,
     shared: Arc<Shared>,
     arena: Arc<Arena>,
     _pinned: Arc<Pinned>,
@@ -182,18 +279,22 @@ impl Cuda {
         };
         let vram = driver::Vram::new(&context, bytes)?;
         let events = |count: usize| (0..count).map(|_| Event::new(&context)).collect::<Result<Vec<Event>, Error>>();
-        let fences = events(FENCES_MAX)?;
-        let free = Mutex::new((0..FENCES_MAX as u32).collect());
+        let (fences, uploads) = (events(FENCES_MAX)?, events(COPIES_MAX)?);
+        let again = |events: &[Event]| events.iter().map(Event::again).collect::<Vec<Event>>();
         let (sender, done) = bounded(2 * COPIES_MAX + FENCES_MAX);
         let watch = |name, room| Watch::new(name, room, &context, &sender, waker);
-        let lane = |name| {
-            let (stream, free) = (driver::Stream::new(&context)?, events(COPIES_MAX)?);
-            Ok::<_, Error>(Lane { stream, free, watch: watch(name, COPIES_MAX)? })
+        let lane = |name, events| {
+            let (stream, watch) = (driver::Stream::new(&context)?, watch(name, COPIES_MAX)?);
+            Ok::<_, Error>(Lane { watch, stream, events, taken: 0, told: 0 })
         };
-        let (up, down, watch) = (lane("up")?, lane("down")?, watch("fences", FENCES_MAX)?);
-        let shared = Arc::new(Shared { context, vram, fences, free });
-        let (arena, passed) = (Arc::clone(arena), Vec::new());
-        Ok(Cuda { up, down, fences: watch, done, passed, shared, arena, _pinned: pinned })
+        let (up, down) = (lane("up", again(&uploads))?, lane("down", events(COPIES_MAX)?)?);
+        let watch = watch("fences", FENCES_MAX)?;
+        let free = Mutex::new(Free { slots: (0..FENCES_MAX as u32).collect(), is_closed: false });
+        let users = Mutex::new(Vec::with_capacity(STREAMS));
+        let (uploaded, given_back) = (AtomicU64::new(0), Condvar::new());
+        let shared = Arc::new(Shared { context, vram, uploads, uploaded, fences, free, given_back, users });
+        let (arena, failed) = (Arc::clone(arena), Vec::new());
+        Ok(Cuda { up, down, fences: watch, done, failed, shared, arena, _pinned: pinned })
     }
 
     /// Its streams.
@@ -247,46 +348,49 @@ impl Cuda {
 
 impl Device for Cuda {
     fn submit(&mut self, id: OpId, mut op: DeviceOp) -> Result<(), DeviceOp> {
-        let lane = match &op {
-            DeviceOp::Fence { fence: Fence(PASSED) } => {
-                self.passed.push(DeviceCompletion { id, op, result: Ok(()) });
-                return Ok(());
-            }
+        let is_down = match &op {
             DeviceOp::Fence { fence } => {
-                let event = self.shared.fences[fence.0 as usize].again();
+                let event = self.shared.fences[fence.slot as usize].again();
                 self.fences.watch(Flying { id, op, event });
                 return Ok(());
             }
-            DeviceOp::Upload { .. } | DeviceOp::Clear { .. } => &mut self.up,
-            DeviceOp::Download { .. } => &mut self.down,
+            DeviceOp::Upload { .. } | DeviceOp::Clear { .. } => false,
+            DeviceOp::Download { .. } => true,
         };
-        let Some(event) = lane.free.pop() else { return Err(op) };
-        match self.start(&mut op, &event) {
-            Ok(()) => {
-                let lane = if matches!(op, DeviceOp::Download { .. }) { &self.down } else { &self.up };
-                lane.watch.watch(Flying { id, op, event });
-            }
+        let Some(event) = (if is_down { &self.down } else { &self.up }).next() else { return Err(op) };
+        let started = self.start(&mut op, &event);
+        let lane = if is_down { &mut self.down } else { &mut self.up };
+        lane.taken += 1;
+        match started {
+            Ok(()) => lane.watch.watch(Flying { id, op, event }),
             // The copy may have begun. The engine is poisoned by this, and frees the arena only after the context has
             // ended everything (`Context::drop`).
-            Err(error) => {
-                let lane = if matches!(op, DeviceOp::Download { .. }) { &mut self.down } else { &mut self.up };
-                lane.free.push(event);
-                self.passed.push(DeviceCompletion { id, op, result: Err(error) });
-            }
+            Err(error) => self.failed.push(DeviceCompletion { id, op, result: Err(error) }),
         }
         Ok(())
     }
 
     fn poll(&mut self, out: &mut Vec<DeviceCompletion>) -> Result<(), Error> {
-        out.append(&mut self.passed);
-        for (event, completion) in self.done.try_iter() {
+        let first = out.len();
+        out.append(&mut self.failed);
+        out.extend(self.done.try_iter());
+        for completion in &out[first..] {
             match &completion.op {
-                DeviceOp::Upload { .. } | DeviceOp::Clear { .. } => self.up.free.push(event),
-                DeviceOp::Download { .. } => self.down.free.push(event),
-                DeviceOp::Fence { fence } => self.shared.give_back(fence.0),
+                DeviceOp::Upload { .. } | DeviceOp::Clear { .. } => {
+                    self.up.told += 1;
+                    self.shared.uploaded.store(self.up.told, Ordering::Release);
+                }
+                DeviceOp::Download { .. } => self.down.told += 1,
+                DeviceOp::Fence { fence } => self.shared.give_back(fence.slot),
             }
-            out.push(completion);
         }
         Ok(())
+    }
+}
+
+impl Drop for Cuda {
+    /// Who waits for a fence to be free need not wait any more.
+    fn drop(&mut self) {
+        self.shared.close();
     }
 }

@@ -1,23 +1,25 @@
-//! Leases in VRAM: the right to a run's bytes there, from the moment they are uploaded until the user's stream has
-//! passed the point at which he gave them back.
+//! Leases in VRAM: the right of a stream to a run's bytes there, from where it stands when it gets the lease until it has
+//! passed the point at which the lease was given back.
 //!
-//! A lease is an address and no slice: the processor cannot reach the bytes. That kernels stay within them, and within
-//! the time of the lease on the stream that is named at its end, is the caller's part.
+//! A lease is an address and no slice: the processor cannot reach the bytes, which may still be on their way. That
+//! kernels stay within them, and on the stream, is the caller's part.
 
-use super::{Fence, Stream, Streams};
+use super::{After, Fence, Stream, Streams};
 use crate::error::Error;
 use crate::id::DeviceId;
 use crate::reactor::Handle;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A run's bytes in VRAM, contiguous and 4,096-aligned. They are there: work on any stream may use them at once.
+/// A run's bytes in VRAM, contiguous and 4,096-aligned, for the work that is put on one stream while the lease lasts.
+/// What they still wait for, that stream was made to wait for: work on another one must come behind something on it.
 ///
-/// Given back with [`give_back`](DeviceLease::give_back). Dropped without, for instance on the way out of an error, it
-/// waits for all work on the device first.
+/// Given back with [`give_back`](DeviceLease::give_back); dropping does the same, and leaves a failure to the next call
+/// that tells of it.
 pub struct DeviceLease<'s> {
     handle: Arc<Handle>,
     streams: Arc<dyn Streams>,
+    stream: Stream,
     device: DeviceId,
     seq: u64,
     address: u64,
@@ -29,17 +31,25 @@ pub struct DeviceLease<'s> {
 }
 
 impl DeviceLease<'_> {
-    /// Of an access that was published, at this offset of the allocation.
+    /// Of an access that was published, at this offset of the allocation. What its bytes wait for, `stream` waits for.
+    ///
+    /// # Errors
+    /// `Device`, as of `give_back`.
     pub(crate) fn new(
         handle: Arc<Handle>,
         streams: Arc<dyn Streams>,
-        device: DeviceId,
+        (device, stream): (DeviceId, Stream),
         seq: u64,
-        (offset, bytes): (u64, u64),
+        (offset, bytes, after): (u64, u64, After),
         changed: bool,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let address = streams.base() + offset;
-        DeviceLease { handle, streams, device, seq, address, bytes, changed, is_over: false, sweep: PhantomData }
+        let waits = streams.wait(stream, after);
+        let sweep = PhantomData;
+        let lease =
+            DeviceLease { handle, streams, stream, device, seq, address, bytes, changed, is_over: false, sweep };
+        waits.inspect_err(|error| lease.handle.device_failed(error))?;
+        Ok(lease)
     }
 
     /// The device.
@@ -57,15 +67,13 @@ impl DeviceLease<'_> {
         self.bytes
     }
 
-    /// Gives the bytes back as soon as `stream` has done everything that is on it now; returns at once. What uses the
-    /// bytes must be on that stream, or before something on it. Bytes of a writing access count as changed.
+    /// Gives the bytes back as soon as the lease's stream has done everything that is on it now; returns at once. Bytes
+    /// of a writing access count as changed.
     ///
     /// # Errors
     /// `Device` if the stream, or work on the device, has failed; the engine is poisoned then.
-    pub fn give_back(mut self, stream: Stream) -> Result<(), Error> {
-        self.is_over = true;
-        let fence = self.streams.record(stream);
-        self.end(fence.map(Some))
+    pub fn give_back(mut self) -> Result<(), Error> {
+        self.end()
     }
 
     /// The same, with the bytes of a writing access unchanged. The caller must not have written to them: a run whose
@@ -73,15 +81,17 @@ impl DeviceLease<'_> {
     ///
     /// # Errors
     /// As [`give_back`](DeviceLease::give_back).
-    pub fn discard(mut self, stream: Stream) -> Result<(), Error> {
+    pub fn discard(mut self) -> Result<(), Error> {
         self.changed = false;
-        self.give_back(stream)
+        self.end()
     }
 
-    fn end(&self, fence: Result<Option<Fence>, Error>) -> Result<(), Error> {
+    fn end(&mut self) -> Result<(), Error> {
+        self.is_over = true;
+        let fence: Result<Fence, Error> = self.streams.record(self.stream);
         match fence {
             Ok(fence) => {
-                self.handle.release(self.seq, self.changed, fence);
+                self.handle.release(self.seq, self.changed, Some(fence));
                 Ok(())
             }
             Err(error) => {
@@ -96,7 +106,7 @@ impl Drop for DeviceLease<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             // The failure poisons the engine, so every later call tells of it.
-            let _ = self.end(self.streams.synchronize().map(|()| None));
+            let _ = self.end();
         }
     }
 }

@@ -3,11 +3,13 @@
 //!
 //! What it is not: it computes nothing, allocates nothing after open, and decides nothing. The core says which bytes
 //! move when; the user computes on his own streams and says, with a *fence*, up to where a stream must have come before
-//! bytes are given back.
+//! bytes are given back. A lease may be handed out before its bytes are there: then the user's stream waits for what is
+//! missing, and not the user.
 //!
 //! Terms: the *allocation* is all VRAM that an engine has of a device, one block made at open; places in it are byte
 //! offsets. A *copy* moves bytes between arena and allocation. A *fence* is a mark on a stream of the user: it has
-//! *passed* when everything that was on the stream before it is done.
+//! *passed* when everything that was on the stream before it is done. Uploads and clears of a device are *numbered*,
+//! from 1 on, in the order in which it takes them.
 //!
 //! As with `Io`, an operation owns its bytes of the arena: the frame token moves in at `submit` and comes back in the
 //! completion, also on error. Backends do not retry or judge; the core poisons the engine at the first failure, since
@@ -33,7 +35,20 @@ pub struct Stream(pub u64);
 /// A mark on a stream that was recorded. Moved into [`DeviceOp::Fence`]; not `Clone`, since it is used again once it
 /// has passed.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Fence(pub(crate) u32);
+pub struct Fence {
+    pub(crate) slot: u32,
+    /// The newest upload that what is before it may have used: its stream has waited for it.
+    pub(crate) after: u64,
+}
+
+/// What a stream must wait for before work on it uses a lease's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct After {
+    /// The upload, by its number, that brings them; 0: they are there.
+    pub(crate) upload: u64,
+    /// The fences of those who have used them and given them back: any that were recorded until now.
+    pub(crate) fences: bool,
+}
 
 /// An operation of a device. Offsets and lengths are multiples of 4,096.
 #[derive(PartialEq, Eq, Debug)]
@@ -80,7 +95,7 @@ pub struct DeviceCompletion {
 /// A device's copies, used by one thread, the reactor.
 pub trait Device {
     /// Takes an operation and starts it, without waiting for anything. Operations may overtake each other. A full queue
-    /// is a normal answer: it gives the operation back.
+    /// is a normal answer: it gives the operation back. From here on a stream may wait for an upload.
     ///
     /// # Errors
     /// The operation itself, unchanged, when the queue is full.
@@ -99,15 +114,16 @@ pub trait Streams: Send + Sync {
     /// Address of the allocation's first byte, as kernels use it.
     fn base(&self) -> u64;
 
-    /// Records a fence on a stream, behind everything that is on it now.
+    /// Makes a stream wait, behind everything that is on it now, for what a lease's bytes still need. The caller does
+    /// not wait.
     ///
     /// # Errors
     /// `Device`: the driver refuses, or work on the device has failed.
-    fn record(&self, stream: Stream) -> Result<Fence, Error>;
+    fn wait(&self, stream: Stream, after: After) -> Result<(), Error>;
 
-    /// Waits until everything that was put on any stream of the device is done.
+    /// Records a fence on a stream, behind everything that is on it now. Waits where too many have not passed.
     ///
     /// # Errors
-    /// `Device`: work on the device has failed.
-    fn synchronize(&self) -> Result<(), Error>;
+    /// `Device`: the driver refuses, or work on the device has failed; `Closed`.
+    fn record(&self, stream: Stream) -> Result<Fence, Error>;
 }

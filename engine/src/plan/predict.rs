@@ -50,8 +50,9 @@ impl Commits {
         let mark = plan.schedule.nodes.iter().position(|node| matches!(node, Node::Commit)).unwrap_or(0);
         let is_elsewhere = |i: &Interval| i.place == Place::Window;
         let key = |i: &Interval| (is_elsewhere(i), !is_elsewhere(i) && (i.node as usize) < mark, i.home.tier(), i.node);
-        let mut keyed: Vec<_> =
-            in_memory.map(|(i, _)| (i.run, key(i), Flushed { run: i.run, tier: i.home.tier(), bytes: i.bytes })).collect();
+        let mut keyed: Vec<_> = in_memory
+            .map(|(i, _)| (i.run, key(i), Flushed { run: i.run, tier: i.home.tier(), bytes: i.bytes }))
+            .collect();
         keyed.sort_unstable_by_key(|&(run, key, _)| (run, key));
         keyed.dedup_by_key(|&mut (run, ..)| run);
         keyed.sort_unstable_by_key(|&(_, key, _)| key);

@@ -221,7 +221,7 @@ impl<'w> Life<'w> {
         match event {
             Event::Placed(answer) => self.placed = Some(answer),
             Event::Begun(answer) => self.begun = Some(answer),
-            Event::Ready { seq, offset, bytes } => {
+            Event::Ready { seq, offset, bytes, .. } => {
                 trace.row("ready", None, [seq as i64, offset as i64, bytes as i64, 0]);
                 self.ready.insert(seq, Ok((offset, bytes)));
             }

@@ -344,7 +344,8 @@ impl Fit<'_> {
             _ => return None,
         };
         let more = [1, 2].map(|times| (self.vram.budget + times * lacking).next_multiple_of(VRAM_STEP));
-        more.into_iter().find(|&budget| Fit { vram: Vram { budget, ..self.vram }, is_rough: true, ..*self }.plan().is_ok())
+        more.into_iter()
+            .find(|&budget| Fit { vram: Vram { budget, ..self.vram }, is_rough: true, ..*self }.plan().is_ok())
     }
 
     /// The refusal of one volume that is too small, where all of them together are not.

@@ -286,18 +286,7 @@ fn with_fit<T>(question: &Question<'_>, model: &Model, ask: impl FnOnce(Fit<'_>)
     let rates = question.profile.rates(&question.stores, settings.threads as u32, device);
     let vram = Vram::new(settings, &rates, None);
     let stores = &question.stores;
-    ask(Fit {
-        model,
-        shapes: &shapes,
-        micro_batch,
-        settings,
-        rates: &rates,
-        ram,
-        vram,
-        disk,
-        stores,
-        is_rough: false,
-    })
+    ask(Fit { model, shapes: &shapes, micro_batch, settings, rates: &rates, ram, vram, disk, stores, is_rough: false })
 }
 
 fn model(question: &Question<'_>) -> Result<Model> {

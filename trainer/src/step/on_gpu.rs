@@ -1,5 +1,6 @@
 //! Instructions that a GPU computes: their leases in VRAM become the memory of an operation, and go back as soon as the
-//! operation is on the queue. Nothing here waits for the GPU but taking a lease whose bytes are still on their way.
+//! operation is on the queue. Everything that touches them is on that queue, whose stream the engine makes wait for what
+//! leases still need. Nothing here waits for the GPU but taking a lease for which there is no room in VRAM yet.
 //!
 //! The GPU stamps begin and end of each instruction of a step. What has ended is read whenever another instruction
 //! comes, so that little is left to read at the end.
@@ -94,16 +95,16 @@ impl OnGpu {
             }
             self.has_updated = true;
         }
+        let stream = self.stream();
         let take = |&(run, mode): &(_, Mode)| match mode.writes() {
-            true => sweep.device_mut(run, self.device),
-            false => sweep.device(run, self.device),
+            true => sweep.device_mut(run, self.device, stream),
+            false => sweep.device(run, self.device, stream),
         };
         let leases = instruction.accesses.iter().map(take).collect::<std::result::Result<Vec<_>, _>>()?;
         let modes = instruction.accesses.iter().map(|(_, mode)| *mode);
         self.put(turn, instruction.operation, leases.iter().zip(modes).map(|(lease, mode)| memory(lease, mode)))?;
-        let stream = self.stream();
         for lease in leases {
-            lease.give_back(stream)?;
+            lease.give_back()?;
         }
         Ok(())
     }
@@ -113,13 +114,14 @@ impl OnGpu {
         let sweep = turn.sweep;
         let [grad, hi, lo, m, v] = instruction.accesses[..] else { panic!("an update has a gradient and four planes") };
         sweep.pass(grad.0)?;
-        let (hi, lo) = (sweep.device_mut(hi.0, self.device)?, sweep.device_mut(lo.0, self.device)?);
+        let stream = self.stream();
+        let take = |run| sweep.device_mut(run, self.device, stream);
+        let (hi, lo) = (take(hi.0)?, take(lo.0)?);
         sweep.pass(m.0)?;
         sweep.pass(v.0)?;
         self.put(turn, join, [&hi, &lo].map(|lease| memory(lease, Mode::Read)))?;
-        let stream = self.stream();
-        hi.discard(stream)?;
-        lo.discard(stream)?;
+        hi.discard()?;
+        lo.discard()?;
         Ok(())
     }
 
@@ -194,8 +196,9 @@ fn nanoseconds(since: Instant, at: Instant) -> u64 {
 fn memory<'a>(lease: &'a DeviceLease<'_>, mode: Mode) -> Memory<'a> {
     let (address, bytes) = (lease.address(), lease.bytes() as usize);
     match mode.writes() {
-        // SAFETY: the engine published this lease: its bytes are in VRAM, 4,096-aligned, and nobody else uses them
-        // until it is given back, which `OnGpu::execute` does behind everything that it puts on the queue.
+        // SAFETY: the engine published this lease for the queue's stream: where that comes to what `OnGpu::execute` puts
+        // on it, the bytes are in VRAM, 4,096-aligned, and nobody else uses them until it has passed the point at which
+        // the lease is given back, which is behind all of that.
         true => Memory::Write(unsafe { ViewMut::from_raw(address, bytes) }),
         // SAFETY: as above; the engine lets nobody change bytes of a reading lease.
         false => Memory::Read(unsafe { View::from_raw(address, bytes) }),

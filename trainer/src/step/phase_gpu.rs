@@ -79,7 +79,8 @@ pub(super) fn times(
 fn of_update(prediction: &Prediction) -> Binding {
     let busy = prediction.busy.iter().find(|busy| busy.station == Station::HostCompute);
     let stalls = prediction.stalls.iter().filter(|stall| {
-        stall.user == Station::HostCompute && matches!(stall.cause, Station::DiskRead | Station::DiskWrite | Station::Commit)
+        stall.user == Station::HostCompute
+            && matches!(stall.cause, Station::DiskRead | Station::DiskWrite | Station::Commit)
     });
     let longest = stalls.max_by(|a, b| a.seconds.total_cmp(&b.seconds));
     match (busy, longest) {

@@ -232,6 +232,12 @@ impl Event {
         check(device, "cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream) })
     }
 
+    /// Makes a stream wait, from where it stands, for what was recorded last. The context is current.
+    pub(super) fn hold_up(&self, device: DeviceId, stream: sys::CUstream) -> Result<(), Error> {
+        // SAFETY: as in `record`; an event that was never recorded holds nobody up.
+        check(device, "cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(stream, self.raw, 0) })
+    }
+
     /// Sleeps until it has happened. The context is current.
     pub(super) fn wait(&self, device: DeviceId) -> Result<(), Error> {
         // SAFETY: the event lives: its operation, or the fences it is one of, hold it.

@@ -6,8 +6,8 @@
 //! is what it waits for.
 
 use super::super::outcome::Station;
-use super::lines::Job;
 use super::Course;
+use super::lines::Job;
 use crate::id::Tier;
 
 /// Bytes of flushes on their way at a time: the engine has 128 operations of 1 MiB in flight.

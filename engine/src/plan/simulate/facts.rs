@@ -1,8 +1,8 @@
 //! What the simulation looks up in a plan again and again, computed once.
 
 use super::super::outcome::Station;
-use super::super::types::{Interval, Place, Plan};
 use super::super::predict::Commits;
+use super::super::types::{Interval, Place, Plan};
 use super::NONE;
 use crate::id::{DeviceId, Tier};
 use crate::schedule::{Node, Resource};

@@ -91,7 +91,8 @@ impl Course<'_> {
     pub(super) fn next_stay(&self, window: usize) -> Option<u32> {
         let stays = &self.facts.windows[window].intervals;
         let (next, count) = (self.next[window] as usize, stays.len());
-        (next < (self.sweep as usize + 2) * count).then(|| (next / count * self.facts.plan.intervals.len()) as u32 + stays[next % count])
+        (next < (self.sweep as usize + 2) * count)
+            .then(|| (next / count * self.facts.plan.intervals.len()) as u32 + stays[next % count])
     }
 
     /// Whether the plan lets the next stay of a window begin by now; else the interval whose access must come first.

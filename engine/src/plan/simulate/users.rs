@@ -3,8 +3,8 @@
 use super::super::outcome::Span;
 use super::super::rates::FULL;
 use super::super::types::Place;
-use super::stays::{Stage, Stay};
 use super::Course;
+use super::stays::{Stage, Stay};
 use crate::schedule::Node;
 
 /// Who goes through the nodes of one resource.

@@ -124,10 +124,8 @@ fn changed_in_place(pages: u32, ns: u64, sweeps_per_commit: u32, sync_ns: u64) -
     }
     schedule.commit(Vec::new());
     schedule.work(Resource::HostCompute, 10_000, Vec::new(), 0);
-    let (shape, profile) = (
-        Shape { sweeps_per_commit, ..shape(&regions) },
-        Profile { disk_sync_s: sync_ns as f64 * 1e-9, ..profile() },
-    );
+    let (shape, profile) =
+        (Shape { sweeps_per_commit, ..shape(&regions) }, Profile { disk_sync_s: sync_ns as f64 * 1e-9, ..profile() });
     let (plan, prediction) = plan(&Arc::new(schedule), &shape, &budget(16), &profile, &Residency::default()).unwrap();
     ((prediction.seconds * 1e9).round() as u64, timelines(&plan, &shape, &profile))
 }
