@@ -241,29 +241,22 @@ impl Streams for MemoryStreams {
 
     fn wait(&self, stream: Stream, after: After) -> Result<(), Error> {
         let mut shared = self.lock();
-        let Shared { lines, in_flight, .. } = &mut *shared;
-        let coming = in_flight.iter().position(|it| it.upload == after.upload && it.result.is_none());
-        if self.waker.is_some() {
-            // Those who were here before have given back what they had done.
-            if after.upload > 0
-                && let Some(at) = coming
-            {
-                shared.land(at);
-            }
-            return Ok(());
-        }
-        let mut line = lines.remove(&stream.0).unwrap_or_default();
-        if after.upload > 0 {
+        let mut line = shared.lines.remove(&stream.0).unwrap_or_default();
+        line.awaited = line.awaited.max(after.upload);
+        let stands = self.waker.is_none();
+        if after.upload > 0 && stands {
             line.items.push_back(Item::Upload(after.upload));
-            line.awaited = line.awaited.max(after.upload);
+        } else if after.upload > 0 {
+            let coming = |it: &InFlight| it.upload == after.upload && it.result.is_none();
+            let at = shared.in_flight.iter().position(coming);
+            at.into_iter().for_each(|at| shared.land(at));
         }
-        if after.fences {
-            for (id, other) in lines.iter() {
-                line.items.push_back(Item::Fences(*id, other.recorded));
-                line.awaited = line.awaited.max(other.awaited);
-            }
+        // Those who work with their own hands have given back what they had done.
+        for (id, other) in shared.lines.iter().filter(|_| after.fences && stands) {
+            line.items.push_back(Item::Fences(*id, other.recorded));
+            line.awaited = line.awaited.max(other.awaited);
         }
-        lines.insert(stream.0, line);
+        shared.lines.insert(stream.0, line);
         Ok(())
     }
 
