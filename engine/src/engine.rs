@@ -384,13 +384,17 @@ impl Sweep<'_> {
         Ok(HostLeaseMut::new(self.loan(seq, offset, bytes, true)))
     }
 
-    /// The schedule's next access, a read of `run` on a device, for work on `stream`. Waits until the bytes are on their
-    /// way to its VRAM, with room there; for the rest the stream waits, before it does what is put on it from then on.
-    /// If it is relayed from an access in RAM, the lease of that one may still be held only where the schedule says so,
-    /// and nobody writes through it until this call returns.
+    /// The schedule's next access, a read of `run` on a device, for work on `stream`. Waits until the bytes are on
+    /// their way to its VRAM, with room there; for the rest the stream waits, before it does what is put on it from
+    /// then on. If it is relayed from an access in RAM, the lease of that one may still be held only where the schedule
+    /// says so, and nobody writes through it until this call returns.
+    ///
+    /// Work on another stream must come behind something on this one. Bytes that a kernel read or wrote are known to
+    /// the processor only once it has synchronised the stream.
     ///
     /// # Errors
-    /// As [`host`](Sweep::host), and `Misuse` if the schedule's access is elsewhere; `Device`, which poisons the engine.
+    /// As [`host`](Sweep::host), and `Misuse` if the schedule's access is elsewhere; `Device`, then the
+    /// engine is poisoned.
     pub fn device(&self, run: Run, device: DeviceId, stream: Stream) -> Result<DeviceLease<'_>, Error> {
         self.on_device(run, (device, stream), false)
     }

@@ -1,7 +1,7 @@
 //! Operations of devices that exist: copies and fences, what each is for, which wait for their turn; and the devices.
 //!
-//! Invariants: in steady state nothing here allocates, as in `transfer`; a fence counts as passed only when every upload
-//! that its stream waited for is known to have ended well, since what is before it may have used those bytes.
+//! Invariants: in steady state nothing here allocates, as in `transfer`; a fence counts as passed only when every
+//! upload that its stream waited for is known to have ended well, since what is before it may have used those bytes.
 
 use super::ring::Ring;
 use super::transfer::{InFlight, Move, Owner};

@@ -14,8 +14,8 @@
 //!
 //! On a device bytes come through RAM: from disk, in a span of the arena's window (*transit*) or of the staging ring,
 //! or from where they are in RAM already. Who uses them may have the lease, and give it back, while they are
-//! `Uploading`. Given back, they are `Passing` until the user's stream has passed its fence; changed ones then go down to
-//! their home in RAM (`Writing`), or through staging (`Draining`) to disk.
+//! `Uploading`. Given back, they are `Passing` until the user's stream has passed its fence; changed ones then go down
+//! to their home in RAM (`Writing`), or through staging (`Draining`) to disk.
 //!
 //! An interval in RAM that another one on a device is relayed from stays as `Kept` until that one has the bytes. If its
 //! user passes over it, it is fetched all the same.

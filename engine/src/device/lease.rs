@@ -1,5 +1,5 @@
-//! Leases in VRAM: the right of a stream to a run's bytes there, from where it stands when it gets the lease until it has
-//! passed the point at which the lease was given back.
+//! Leases in VRAM: the right of a stream to a run's bytes there, from where it stands when it gets the lease until it
+//! has passed the point at which the lease was given back.
 //!
 //! A lease is an address and no slice: the processor cannot reach the bytes, which may still be on their way. That
 //! kernels stay within them, and on the stream, is the caller's part.
