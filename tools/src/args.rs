@@ -124,8 +124,8 @@ pub struct Train {
     /// [default: auto]
     #[arg(long, value_name = "auto|uring|pool")]
     pub io: Option<String>,
-    /// What computes: cpu, a GPU by its number, or auto: a GPU where --vram or a precision other than fp32 is given,
-    /// else the processor. GPUs can be planned for, and not trained on yet [default: auto]
+    /// What computes: cpu, a GPU by its number, or auto: a GPU where --vram or a precision other than fp32 is given, or
+    /// where one is found that can run the model and is predicted to be faster [default: auto]
     #[arg(long, value_name = "cpu|cuda[:N]|auto")]
     pub device: Option<String>,
     /// VRAM of the whole process, its context included, e.g. 22GiB or auto: what the profile's GPU has [default: auto]

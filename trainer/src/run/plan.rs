@@ -286,7 +286,19 @@ fn with_fit<T>(question: &Question<'_>, model: &Model, ask: impl FnOnce(Fit<'_>)
     let rates = question.profile.rates(&question.stores, settings.threads as u32, device);
     let vram = Vram::new(settings, &rates, None);
     let stores = &question.stores;
-    ask(Fit { model, shapes: &shapes, micro_batch, settings, rates: &rates, ram, vram, disk, stores, is_rough: false })
+    ask(Fit {
+        model,
+        shapes: &shapes,
+        micro_batch,
+        settings,
+        rates: &rates,
+        ram,
+        vram,
+        disk,
+        stores,
+        is_rough: false,
+        is_roomy: false,
+    })
 }
 
 fn model(question: &Question<'_>) -> Result<Model> {
@@ -517,7 +529,8 @@ impl Paper<'_> {
         let settings = Settings { batch: times * self.fit.settings.batch, ..self.fit.settings.clone() };
         let micro_batch = inputs::micro_batch(&settings);
         let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
-        let fit = Fit { shapes: &shapes, micro_batch, settings: &settings, is_rough: true, ..self.fit };
+        let is_roomy = self.fitted.prepared.is_roomy;
+        let fit = Fit { shapes: &shapes, micro_batch, settings: &settings, is_rough: true, is_roomy, ..self.fit };
         let seconds = fit.plan().ok().map(|fitted| fitted.prepared.prediction.seconds);
         let tokens = times * self.tokens();
         More { times, tokens, seconds, tokens_per_s: seconds.map(|seconds| tokens as f64 / seconds) }
@@ -552,7 +565,7 @@ impl Paper<'_> {
 
     fn compare(&self, change: String, other: &Fit<'_>) -> WhatIf {
         let now = self.fitted.prepared.prediction.seconds;
-        let other = Fit { is_rough: true, ..*other };
+        let other = Fit { is_rough: true, is_roomy: self.fitted.prepared.is_roomy, ..*other };
         // An estimate tries fewer plans; the present one is as good there as it is here.
         let times_faster = other.plan().ok().map(|fitted| (now / fitted.prepared.prediction.seconds).max(1.0));
         WhatIf { change, times_faster }

@@ -204,6 +204,7 @@ impl Start<'_> {
             disk,
             stores,
             is_rough: false,
+            is_roomy: false,
         }
     }
 

@@ -108,13 +108,18 @@ fn sides(prepared: &Prepared) -> [Side; 2] {
 pub(super) fn faster(best: Prepared, found: Prepared) -> Prepared {
     let traffic = |p: &Prepared| p.prediction.disk.read_bytes + p.prediction.disk.write_bytes;
     let share = if traffic(&found) > traffic(&best) { WORTH } else { 1.0 };
-    if found.prediction.seconds * wear(&found, &best) < share * best.prediction.seconds { found } else { best }
+    if found.prediction.seconds * wear_of(&found, &best) < share * best.prediction.seconds { found } else { best }
 }
 
 /// How many times as fast `found` has to be for what it writes beyond `best`; 1 where it writes no more.
-fn wear(found: &Prepared, best: &Prepared) -> f64 {
+fn wear_of(found: &Prepared, best: &Prepared) -> f64 {
     let state = 12 * u64::from(found.layout.pages()) * found.layout.page_elements as u64;
     let unit = state / WEAR_UNIT_SHARE;
-    let written = |p: &Prepared| (p.prediction.disk.write_bytes + unit) as f64;
-    WORTH_OF_DOUBLING.powf((written(found) / written(best)).log2().max(0.0))
+    let written = |p: &Prepared| p.prediction.disk.write_bytes + unit;
+    wear(written(found), written(best))
+}
+
+/// How many times as fast something has to be that writes `found` bytes where `best` would do.
+pub(super) fn wear(found: u64, best: u64) -> f64 {
+    WORTH_OF_DOUBLING.powf((found as f64 / best as f64).log2().max(0.0))
 }

@@ -1,5 +1,6 @@
 //! Everything that is decided before a run's first step. Pure.
 
+use super::levels::wear;
 use super::phase::{self, PhaseTime};
 use super::phase_gpu;
 use super::{Options, Shapes};
@@ -60,6 +61,8 @@ pub struct Prepared {
     pub update_prediction: Option<Prediction>,
     /// Bytes of the engine's arena.
     pub arena_bytes: u64,
+    /// RAM leaves room to the window that it could fill with pages.
+    pub is_roomy: bool,
     /// Bytes of everything that a step allocates in RAM beside the arena.
     pub workspace_bytes: u64,
     pub(super) scheme: Scheme,
@@ -355,6 +358,7 @@ impl Inputs<'_> {
             prediction: planned.prediction,
             update_prediction,
             arena_bytes: planned.arena_bytes,
+            is_roomy: planned.is_roomy,
             workspace_bytes,
             scheme,
             steady_program,
@@ -407,6 +411,7 @@ struct Planned {
     update: Option<(Plan, Prediction)>,
     prediction: Prediction,
     arena_bytes: u64,
+    is_roomy: bool,
 }
 
 /// Plans both programs within the budget.
@@ -448,12 +453,18 @@ fn planned(
         true => plan(&schedule, &budget, &Residency::default()),
         false => Err(refused),
     })?;
-    if steady.window_bytes > 0 && !options.is_rough {
+    let mut is_roomy = false;
+    if steady.window_bytes > 0 && (options.is_roomy || !options.is_rough) {
         let windows = Windows { streamed: host_bytes / ROOMY_SHARE, ..windows };
         let roomy = with_window(&schedule, &shape, &budget, profile, windows);
         let roomy = roomy.and_then(|entry| plan(&schedule, &budget, &entry).ok());
-        if let Some(roomy) = roomy.filter(|(_, roomy)| roomy.seconds < ROOMY_GAIN * prediction.seconds) {
-            (steady, prediction) = roomy;
+        let is_better = |roomy: &Prediction| {
+            let unit = host_bytes / ROOMY_SHARE;
+            let written = |it: &Prediction| it.disk.write_bytes + unit;
+            roomy.seconds * wear(written(roomy), written(&prediction)) < ROOMY_GAIN * prediction.seconds
+        };
+        if let Some(roomy) = roomy.filter(|(_, roomy)| is_better(roomy)) {
+            (steady, prediction, is_roomy) = (roomy.0, roomy.1, true);
         }
     }
     let update = update.map(|program| {
@@ -469,7 +480,7 @@ fn planned(
     if arena_bytes + workspace_bytes > budget_bytes {
         return Err(does_not_fit(arena_bytes + workspace_bytes, budget_bytes));
     }
-    Ok(Planned { steady, update, prediction, arena_bytes })
+    Ok(Planned { steady, update, prediction, arena_bytes, is_roomy })
 }
 
 /// A placement that leaves the windows these bytes beside what they need, if there is one: the planner fills VRAM and

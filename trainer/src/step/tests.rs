@@ -57,6 +57,7 @@ fn options(recompute: Recompute, fused_backward: bool) -> Options {
         vram_bytes: 0,
         disk_bytes: u64::MAX,
         is_rough: false,
+        is_roomy: false,
     }
 }
 
