@@ -7,7 +7,7 @@ use super::{Command, Core, DevicePart, Event, Parts, meta_bytes};
 use crate::arena::Arena;
 use crate::config::{Kind, RegionSpec};
 use crate::device::memory::{self, MemoryDevice, MemoryStreams};
-use crate::device::{After, Stream, Streams};
+use crate::device::{After, Device, DeviceCompletion, DeviceOp, Stream, Streams};
 use crate::error::{Error, PlanError};
 use crate::format::layout::{Layout, Side};
 use crate::format::table::{SECOND, WRITTEN};
@@ -15,7 +15,7 @@ use crate::format::{BLOCK, Stripes};
 use crate::id::{DeviceId, Mode, Run, Tier};
 use crate::io::memory::disk::Crash;
 use crate::io::memory::{MemoryIo, Settings};
-use crate::io::{FrameMut, FrameRef};
+use crate::io::{FrameMut, FrameRef, OpId};
 use crate::plan::tests::samples::{Numbers, three_regions};
 use crate::plan::tests::tiers::{budget, profile, random};
 use crate::plan::{Home, Interval, Plan, Residency, Shape, plan};
@@ -49,10 +49,45 @@ struct Course {
     has_disk: bool,
     /// Somebody has tickets beside the sweeps.
     tickets: bool,
+    /// Whatever else has happened is told before uploads are.
+    uploads_last: bool,
 }
 
-const PLAIN: Course =
-    Course { passed: 0, unchanged: 0, failed_copy: 0, streams: false, has_disk: true, tickets: false };
+const PLAIN: Course = Course {
+    passed: 0,
+    unchanged: 0,
+    failed_copy: 0,
+    streams: false,
+    has_disk: true,
+    tickets: false,
+    uploads_last: false,
+};
+
+/// A device whose uploads are told late: fences that come behind them on a stream are told first.
+struct UploadsLast {
+    device: MemoryDevice,
+    held: Vec<DeviceCompletion>,
+    polls: u64,
+}
+
+impl Device for UploadsLast {
+    fn submit(&mut self, id: OpId, op: DeviceOp) -> Result<(), DeviceOp> {
+        self.device.submit(id, op)
+    }
+
+    fn poll(&mut self, out: &mut Vec<DeviceCompletion>) -> Result<(), Error> {
+        let mut all = Vec::new();
+        self.device.poll(&mut all)?;
+        let is_upload = |it: &DeviceCompletion| matches!(it.op, DeviceOp::Upload { .. } | DeviceOp::Clear { .. });
+        self.held.extend(all.extract_if(.., |it| is_upload(it)));
+        out.append(&mut all);
+        self.polls += 1;
+        if self.polls.is_multiple_of(60) {
+            out.append(&mut self.held);
+        }
+        Ok(())
+    }
+}
 
 /// The last stamp of every page, by region and page; None: a scratch page that was never written.
 type Stamps = BTreeMap<(u32, u32), Option<u64>>;
@@ -134,6 +169,8 @@ struct Seen {
     /// Leases whose bytes were still on their way, or used by others.
     early: u64,
     behind: u64,
+    /// Steps after which somebody's fence had passed, and an upload before it was not told to be over.
+    late: u64,
 }
 
 fn stamp_bytes(bytes: &mut [u8], stamp: u64) {
@@ -204,7 +241,11 @@ impl World {
             let bytes = budget.device(id).max(PAGE);
             let device = MemoryDevice::new(id, bytes, arena.clone(), settings, None).expect("memory");
             let streams = device.streams();
-            (DevicePart { id, bytes, device: Box::new(device) }, (id, streams))
+            let device: Box<dyn Device> = match course.uploads_last {
+                true => Box::new(UploadsLast { device, held: Vec::new(), polls: 0 }),
+                false => Box::new(device),
+            };
+            (DevicePart { id, bytes, device }, (id, streams))
         };
         let (devices, streams) = [DeviceId(0), DeviceId(1)].map(device).into_iter().unzip();
         let parts = Parts {
@@ -264,6 +305,8 @@ impl World {
     /// Steps once and takes in what happened.
     fn step(&mut self) -> Result<(), Stopped> {
         self.core.step();
+        let is_late = |i: &super::Interval| i.device.is_some_and(|device| self.core.devices[device].is_late(i.seq));
+        self.seen.late += u64::from(self.core.live.iter().any(is_late));
         if self.numbers.below(8) == 0 {
             self.core.audit();
         }

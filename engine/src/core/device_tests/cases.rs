@@ -95,6 +95,24 @@ fn after_a_failed_copy_nothing_succeeds_and_the_last_commit_stands() {
 }
 
 #[test]
+fn a_fence_may_be_told_before_the_upload_that_its_stream_waited_for() {
+    let mut late = 0;
+    for seed in 0..120_u64 {
+        let failed_copy = if seed.is_multiple_of(3) { 40 } else { 0 };
+        let course = Course { uploads_last: true, failed_copy, ..course(seed) };
+        let mut world = World::new(seed, course);
+        let ended = world.live().is_ok();
+        assert!(ended || failed_copy > 0, "nothing stops the disk");
+        if course.has_disk {
+            world.images(seed).into_iter().for_each(|image| world.check_image(image));
+        }
+        late += world.seen.late;
+    }
+    eprintln!("{late} steps with a fence told too early");
+    assert!(late > 2_000, "only {late} steps with a fence told too early");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes() {
     let trace = |seed| {
         let mut world = World::new(seed, course(seed));
