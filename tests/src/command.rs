@@ -247,9 +247,9 @@ pub fn finish(mut command: Command) -> Finished {
 }
 
 impl Finished {
-    /// The lines that it had to say beside its output.
+    /// The lines that it had to say beside its output, apart from what computes, which every start says.
     pub fn notices(&self) -> Vec<&str> {
-        self.err.lines().filter(|line| line.starts_with("mt: ")).collect()
+        self.err.lines().filter(|line| line.starts_with("mt: ") && !line.starts_with("mt: device: ")).collect()
     }
 }
 

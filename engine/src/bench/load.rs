@@ -1,4 +1,5 @@
-//! A backend on the ground: it moves what a cell says, transfer by transfer, checksums included where they are asked for.
+//! A backend on the ground: it moves what a cell says, transfer by transfer, checksums included where they are asked
+//! for.
 
 use super::ground::Ground;
 use super::host::cpu_seconds;

@@ -7,8 +7,8 @@ const SHARE: f64 = 0.01;
 /// Beyond this a crash would cost more than commits do.
 const EVERY_MAX: u64 = 1_000;
 
-/// Steps between commits, from the predicted seconds of a step without one, those that a commit adds, and those in which
-/// the drives write what it adds to the step's own bytes. 1 where every step may commit.
+/// Steps between commits, from the predicted seconds of a step without one, those that a commit adds, and those in
+/// which the drives write what it adds to the step's own bytes. 1 where every step may commit.
 pub fn checkpoint_every(step_seconds: f64, commit_seconds: f64, writing_seconds: f64) -> u64 {
     let every = (commit_seconds.max(writing_seconds) / (SHARE * step_seconds.max(1e-3))).ceil();
     (every.min(EVERY_MAX as f64) as u64).max(1)

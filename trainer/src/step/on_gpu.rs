@@ -1,6 +1,6 @@
 //! Instructions that a GPU computes: their leases in VRAM become the memory of an operation, and go back as soon as the
-//! operation is on the queue. Everything that touches them is on that queue, whose stream the engine makes wait for what
-//! leases still need. Nothing here waits for the GPU but taking a lease for which there is no room in VRAM yet.
+//! operation is on the queue. Everything that touches them is on that queue, whose stream the engine makes wait for
+//! what leases still need. Nothing here waits for the GPU but taking a lease for which there is no room in VRAM yet.
 //!
 //! The GPU stamps begin and end of each instruction of a step. What has ended is read whenever another instruction
 //! comes, so that little is left to read at the end.
@@ -196,9 +196,9 @@ fn nanoseconds(since: Instant, at: Instant) -> u64 {
 fn memory<'a>(lease: &'a DeviceLease<'_>, mode: Mode) -> Memory<'a> {
     let (address, bytes) = (lease.address(), lease.bytes() as usize);
     match mode.writes() {
-        // SAFETY: the engine published this lease for the queue's stream: where that comes to what `OnGpu::execute` puts
-        // on it, the bytes are in VRAM, 4,096-aligned, and nobody else uses them until it has passed the point at which
-        // the lease is given back, which is behind all of that.
+        // SAFETY: the engine published this lease for the queue's stream: where that comes to what `OnGpu::execute`
+        // puts on it, the bytes are in VRAM, 4,096-aligned, and nobody else uses them until it has passed the point at
+        // which the lease is given back, which is behind all of that.
         true => Memory::Write(unsafe { ViewMut::from_raw(address, bytes) }),
         // SAFETY: as above; the engine lets nobody change bytes of a reading lease.
         false => Memory::Read(unsafe { View::from_raw(address, bytes) }),

@@ -35,9 +35,9 @@ const CHUNK_ELEMENTS_MAX: usize = 1 << 24;
 /// Elements of a GPU's chunks, unless [`CHUNKS`] makes them larger: their planes are transfers of 8 and 16 MiB, at
 /// which PCIe reaches its rate.
 const GPU_CHUNK_ELEMENTS: usize = 1 << 22;
-/// A placement that leaves this part of RAM to the window is planned too: where the disk binds in one phase and rests in
-/// another, room to fetch ahead may be worth more time than what it would save bytes. So 120 G parameters on two drives
-/// were slower in 224 GiB, which placement filled up, than in 112 GiB, which left the window 9 GiB by chance.
+/// A placement that leaves this part of RAM to the window is planned too: where the disk binds in one phase and rests
+/// in another, room to fetch ahead may be worth more time than what it would save bytes. So 120 G parameters on two
+/// drives were slower in 224 GiB, which placement filled up, than in 112 GiB, which left the window 9 GiB by chance.
 const ROOMY_SHARE: u64 = 8;
 /// It moves more bytes, so it must take at most this share of the time.
 const ROOMY_GAIN: f64 = 0.98;

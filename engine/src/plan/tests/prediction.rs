@@ -113,8 +113,8 @@ fn commits_write_placed_runs() {
     }
 }
 
-/// Time of a sweep over these pages in RAM, changed in place one after the other with work of `ns` each, then a mark and
-/// work of 10,000 ns; a page is flushed in 2,000 ns.
+/// Time of a sweep over these pages in RAM, changed in place one after the other with work of `ns` each, then a mark
+/// and work of 10,000 ns; a page is flushed in 2,000 ns.
 fn changed_in_place(pages: u32, ns: u64, sweeps_per_commit: u32, sync_ns: u64) -> (u64, Vec<(u32, Timeline)>) {
     let regions = [region("kept", 8, Kind::Checkpointed)];
     let mut schedule = Schedule { cyclic: true, ..Schedule::default() };
@@ -177,8 +177,8 @@ fn what_is_given_back_during_a_commit_stays_until_it_is_durable() {
         let (_, prediction) = plan(&schedule, &shape(&regions), &budget(pages), &profile, &entry).unwrap();
         (prediction.seconds * 1e9).round() as u64
     };
-    // A page is written in 2,000 ns: writing four and the sync are all there is, but for the sweep's own 400 ns, in which
-    // the writes of the first sweep begin early.
+    // A page is written in 2,000 ns: writing four and the sync are all there is, but for the sweep's own 400 ns, in
+    // which the writes of the first sweep begin early.
     assert!((57_600..=58_000).contains(&time(50_000, 8)), "{}", time(50_000, 8));
     // With room for two, the third waits until the first can leave, which is when the commit is durable.
     assert!(time(50_000, 2) >= 58_000, "{}", time(50_000, 2));
