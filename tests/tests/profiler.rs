@@ -170,13 +170,17 @@ fn a_list_is_planned_and_replayed() {
         ["b", 3000000, "update", 0, "device"], ["c", 3000000, "write", 200, "host"],
         ["d", 3000000, "read", 50, "host"], ["e", 3000000, "update", 50, "host"]]}"#,
     );
-    let done = json(&place.ok("replay list.json --dir disk --ram 12MiB --passes 2 --json"));
+    let done = json(&place.ok("replay list.json --dir disk --ram 12MiB --passes 20 --json"));
     let runs = 5 * 3_014_656;
     assert_eq!((done["uses"].as_u64(), done["bytes"].as_u64()), (Some(5), Some(runs)));
-    assert_eq!(done["replayed"]["seconds"].as_array().expect("passes").len(), 2);
-    // What streams moves in each pass as predicted: the engine counts what it did.
-    for (predicted, moved) in [("read_bytes", "read_bytes"), ("written_bytes", "written_bytes")] {
-        assert_eq!(done["predicted"][predicted], done["replayed"][moved], "{done}");
+    assert_eq!(done["replayed"]["seconds"].as_array().expect("passes").len(), 20);
+    // What streams moves in each pass as predicted: the engine counts what it did, and what fills the window may be
+    // counted with the pass before or behind.
+    let number = |side: &str, name: &str| done[side][name].as_u64().expect("a number");
+    let window = done["window_bytes"].as_u64().expect("a number");
+    for name in ["read_bytes", "written_bytes"] {
+        let (predicted, moved) = (number("predicted", name), number("replayed", name));
+        assert!(predicted > 0 && predicted.abs_diff(moved) * 20 <= window, "{name}: {done}");
     }
     let all = json(&place.ok("replay list.json --dir disk --ram 64MiB --passes 1 --json"));
     assert_eq!(all["replayed"]["read_bytes"], 0, "everything stays: {all}");
