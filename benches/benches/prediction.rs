@@ -20,7 +20,7 @@ use mt_tools::peer::median;
 use mt_trainer::batch::{Batch, MicroBatch, NO_TARGET};
 use mt_trainer::model::{Manifest, ModelConfig};
 use mt_trainer::profile::MachineProfile;
-use mt_trainer::profile::probe::{Wanted, machine};
+use mt_trainer::profile::probe::{Wanted, add, machine};
 use mt_trainer::settings::Recompute;
 use mt_trainer::step::{Hyper, Prepared};
 use serde_json::{Value, json};
@@ -108,6 +108,9 @@ struct Args {
     /// Prints a profile for this configuration: for another such process.
     #[arg(long, hide = true)]
     probe: Option<usize>,
+    /// Prints the saved profile with this configuration's shapes, as commands use it: for another such process.
+    #[arg(long, hide = true)]
+    complete: Option<usize>,
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,
@@ -128,6 +131,13 @@ fn main() -> ExitCode {
         let wanted = Wanted::new(&config, CASES[index].rows, CASES[index].seq);
         let profile =
             machine(std::slice::from_ref(&args.dir), threads() as u32, &wanted).expect("the machine is measured");
+        print!("{}", profile.to_json());
+        return ExitCode::SUCCESS;
+    }
+    if let Some(index) = args.complete {
+        let path = args.saved.as_ref().expect("there is a saved profile to complete");
+        let mut profile = MachineProfile::read(path).expect("a saved profile");
+        add(&mut profile, &Wanted::new(&config, CASES[index].rows, CASES[index].seq)).expect("the machine is measured");
         print!("{}", profile.to_json());
         return ExitCode::SUCCESS;
     }
@@ -188,14 +198,17 @@ fn judged(args: &Args, index: usize) -> Judged {
     let file = folder.path().join("profile.json");
     let number = index.to_string();
     for attempt in 1.. {
-        let before = child(args, &["--probe", &number]);
+        let before = child(args, &None, &["--probe", &number]);
         std::fs::write(&file, &before).expect("the profile is written");
-        let result: Value = serde_json::from_str(&child(
-            args,
-            &["--child", &number, "--profile", file.to_str().expect("a UTF-8 path")],
-        ))
-        .expect("a child prints its result");
-        let after = child(args, &["--probe", &number]);
+        let saved = args.saved.is_some().then(|| {
+            let path = folder.path().join("saved.json");
+            let completed = child(args, &args.saved, &["--complete", &number]);
+            std::fs::write(&path, completed).expect("the profile is written");
+            path
+        });
+        let words = ["--child", &number, "--profile", file.to_str().expect("a UTF-8 path")];
+        let result = serde_json::from_str(&child(args, &saved, &words)).expect("a child prints its result");
+        let after = child(args, &None, &["--probe", &number]);
         let drift = drift(&before, &after);
         if drift > DRIFT_MAX && attempt < TRIES {
             eprintln!("{}: the profile drifted by {:.0}%, again", CASES[index].name, 100.0 * drift);
@@ -206,11 +219,11 @@ fn judged(args: &Args, index: usize) -> Judged {
     unreachable!("the last try is judged")
 }
 
-/// Runs this program again with these words, and gives what it printed.
-fn child(args: &Args, words: &[&str]) -> String {
+/// Runs this program again with these words and a saved profile, and gives what it printed.
+fn child(args: &Args, saved: &Option<PathBuf>, words: &[&str]) -> String {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command.arg("--model").arg(args.model.as_ref().expect("checked")).arg("--dir").arg(&args.dir);
-    args.saved.iter().for_each(|path| _ = command.arg("--saved").arg(path));
+    saved.iter().for_each(|path| _ = command.arg("--saved").arg(path));
     command.args(["--steps", &args.steps.to_string()]).args(words);
     let output = command.output().expect("this program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

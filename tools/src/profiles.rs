@@ -1,7 +1,7 @@
 //! Which profile a command plans with. `--profile FILE` and `assumed` say it; `auto` is the saved profile if it is of
 //! this machine, else what a probe of about two seconds finds, kept for the next time, else what is assumed.
 //!
-//! Saved: `$XDG_CONFIG_HOME/megatrain/profile.json`. Kept: `$XDG_CACHE_HOME/megatrain/probe-....json`, a file for each
+//! Saved: `$XDG_CONFIG_HOME/megatrain/profile.json`; a model's shapes that it lacks are probed and added. Kept: `$XDG_CACHE_HOME/megatrain/probe-....json`, a file for each
 //! machine, number of threads and set of file systems; what runs measure goes into it, a part of the way each time. A
 //! probe that fails or cannot be kept is told, never an error.
 
@@ -58,7 +58,10 @@ impl Choice {
         match self {
             Choice::Assumed => Ok(assumed()),
             Choice::File(path) => Ok(MachineProfile::read(path)?),
-            Choice::Auto => Ok(saved(&machine).or_else(|| probed(&machine, request)).unwrap_or_else(assumed)),
+            Choice::Auto => {
+                let saved = saved(&machine).map(|profile| completed(profile, request));
+                Ok(saved.or_else(|| probed(&machine, request)).unwrap_or_else(assumed))
+            }
         }
     }
 
@@ -99,6 +102,15 @@ pub fn saved(machine: &Machine) -> Option<MachineProfile> {
             None
         }
     }
+}
+
+/// A saved profile with the shapes that it lacks, which are probed and added to its file: between shapes that are far
+/// apart rates cannot be read off. What was measured stays as it is.
+fn completed(profile: MachineProfile, request: &Request) -> MachineProfile {
+    let lacking = request.wanted.as_ref().filter(|wanted| !(*wanted).clone().missing(&profile.compute).is_empty());
+    let Some((wanted, file)) = lacking.zip(saved_file()) else { return profile };
+    let dirs = directories(&request.stores);
+    probe(&dirs, request.threads, wanted, Some((&file, profile.clone()))).unwrap_or(profile)
 }
 
 /// What an earlier probe kept, as far as it goes, and a probe for the rest.
