@@ -6,6 +6,7 @@
 //! With the fused-forward update, a step leaves its gradients in the store and its update *pending*: it runs in the
 //! forward of the next step, or in [`Trainer::flush`]. The arithmetic is the same wherever it runs.
 
+mod beside;
 mod embedding;
 mod executor;
 mod head;

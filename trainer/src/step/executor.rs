@@ -1,5 +1,6 @@
 //! Walks a program: takes the leases of each instruction, computes, gives them back.
 
+use super::beside::{Beside, Job, Means};
 use super::laps::GpuTimes;
 use super::leases::Leases;
 use super::model::Model;
@@ -9,7 +10,7 @@ use super::watch::Watch;
 use crate::batch::MicroBatch;
 use crate::error::{Error, Result};
 use crate::gpu::Refused;
-use crate::schedule::{Operation, Program};
+use crate::schedule::{Instruction, Operation, Program, Sink};
 use crate::workspace::Workspace;
 use mt_engine::{Resource, Sweep};
 use mt_kernels::{Cpu, adamw};
@@ -73,34 +74,68 @@ impl<'e> Executor<'e> {
     }
 
     /// Executes the whole program.
-    pub(super) fn run(&mut self, program: &Program, sweep: &Sweep<'_>, watch: &mut Watch<'_>) -> Result<()> {
+    pub(super) fn run<'s>(&mut self, program: &Program, sweep: &'s Sweep<'s>, watch: &mut Watch<'_>) -> Result<()> {
+        let most = program.instructions.iter().filter(|it| is_update_alone(it)).count();
+        let Some(update) = self.task.pending.filter(|_| most > 0) else {
+            return self.walk(program, sweep, watch, None);
+        };
+        let means = Means { model: self.model, cpu: self.cpu, update, recorder: watch.recorder() };
+        std::thread::scope(|scope| {
+            let mut beside = Beside::start(scope, means, most)?;
+            self.walk(program, sweep, watch, Some(&mut beside))
+        })
+    }
+
+    /// Goes through the instructions. With `beside` updates that are all that is wanted are handed over.
+    fn walk<'s>(
+        &mut self,
+        program: &Program,
+        sweep: &'s Sweep<'s>,
+        watch: &mut Watch<'_>,
+        mut beside: Option<&mut Beside<'s>>,
+    ) -> Result<()> {
         if let Some(gpu) = &mut self.gpu {
             gpu.begin(&self.task)?;
         }
         for (index, instruction) in program.instructions.iter().enumerate() {
             let begun = watch.begin(sweep);
-            match (instruction.operation, instruction.on) {
-                (Operation::Commit, _) => {
+            match (instruction.operation, instruction.on, &mut beside) {
+                (Operation::Commit, ..) => {
                     if let Some(note) = self.task.note {
+                        updated(&mut beside, watch)?;
                         self.check_updates()?;
                         sweep.commit(note)?;
                         watch.passed_mark(&begun);
                     }
                     continue;
                 }
-                (operation, Resource::HostCompute) => {
+                (Operation::Update { unit, chunk, .. }, _, Some(beside)) if is_update_alone(instruction) => {
+                    let leases = Leases::new(sweep, &instruction.accesses);
+                    beside.hand(Job::take(watch.label(index), unit, chunk, leases)?)?;
+                    watch.handed_over(&begun, sweep);
+                    continue;
+                }
+                (operation, Resource::HostCompute, _) => {
                     self.execute(operation, Leases::new(sweep, &instruction.accesses))?;
                     if let Some(gpu) = &mut self.gpu {
                         gpu.beside(&begun);
                     }
                 }
-                (_, Resource::Compute(_)) => {
+                (operation, Resource::Compute(_), beside) => {
+                    let is_behind = match (operation, beside) {
+                        (Operation::Join { unit, chunk, .. }, Some(beside)) => {
+                            beside.listen()?;
+                            beside.is_open(unit, chunk)
+                        }
+                        _ => false,
+                    };
                     let gpu = self.gpu.as_mut().expect("a program for a GPU is executed with one");
-                    gpu.execute(Turn { sweep, watch, begun: &begun, index }, instruction)?;
+                    gpu.execute(Turn { sweep, watch, begun: &begun, index, is_behind }, instruction)?;
                 }
             }
             watch.end(index, &begun, sweep, std::mem::take(&mut self.again));
         }
+        updated(&mut beside, watch)?;
         self.check_updates()?;
         if let Some(gpu) = &mut self.gpu {
             if let Some(found) = gpu.finish(&mut self.task)? {
@@ -169,4 +204,19 @@ impl<'e> Executor<'e> {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the processor updates, and needs nothing of it for what it computes next.
+fn is_update_alone(instruction: &Instruction) -> bool {
+    let is_alone = matches!(instruction.operation, Operation::Update { into: Sink::Nowhere, .. });
+    is_alone && instruction.on == Resource::HostCompute
+}
+
+/// Waits for the updates that were handed over.
+fn updated(beside: &mut Option<&mut Beside<'_>>, watch: &mut Watch<'_>) -> Result<()> {
+    if let Some(beside) = beside {
+        beside.drain()?;
+        watch.updated(beside.took());
+    }
+    Ok(())
 }

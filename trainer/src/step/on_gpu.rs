@@ -39,6 +39,8 @@ pub(super) struct Turn<'t> {
     pub(super) begun: &'t Begun,
     /// The instruction's number in the program.
     pub(super) index: usize,
+    /// It needs what the processor is still to update: waiting for its bytes is waiting for the processor.
+    pub(super) is_behind: bool,
 }
 
 impl OnGpu {
@@ -134,10 +136,13 @@ impl OnGpu {
         accesses: impl IntoIterator<Item = Memory<'a>>,
     ) -> Result<()> {
         let Some(started) = self.started else { return Ok(self.computation.execute(operation, accesses)?) };
-        let Turn { sweep, watch, begun, index } = turn;
+        let Turn { sweep, watch, begun, index, is_behind } = turn;
         self.clock.begin(self.computation.queue())?;
         let at_ns = nanoseconds(started, Instant::now());
-        self.laps.put(index, watch.phase(index), at_ns, begun.waited_ns(sweep));
+        if is_behind {
+            self.laps.beside((nanoseconds(started, begun.at()), at_ns));
+        }
+        self.laps.put(index, watch.phase(index), at_ns, if is_behind { 0 } else { begun.waited_ns(sweep) });
         self.computation.execute(operation, accesses)?;
         Ok(self.clock.end(self.computation.queue())?)
     }

@@ -111,7 +111,7 @@ impl Executor<'_> {
 }
 
 /// The four planes of a chunk, leased to be updated.
-struct Planes<'s> {
+pub(super) struct Planes<'s> {
     hi: HostLeaseMut<'s>,
     lo: HostLeaseMut<'s>,
     m: HostLeaseMut<'s>,
@@ -119,12 +119,12 @@ struct Planes<'s> {
 }
 
 impl<'s> Planes<'s> {
-    fn take(leases: &mut Leases<'s, '_>) -> Result<Planes<'s>> {
+    pub(super) fn take(leases: &mut Leases<'s, '_>) -> Result<Planes<'s>> {
         Ok(Planes { hi: leases.write()?, lo: leases.write()?, m: leases.write()?, v: leases.write()? })
     }
 
     /// Updates the elements `range` of the chunk.
-    fn update(
+    pub(super) fn update(
         &mut self,
         cpu: &Cpu,
         update: &Update,

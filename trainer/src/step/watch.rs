@@ -99,8 +99,31 @@ impl<'w> Watch<'w> {
             Phase::Update => &mut times.update_seconds,
         }) += computed;
         if let Some(recorder) = self.recorder {
-            recorder.worked(self.label | index as u64, begun.recorded_ns);
+            recorder.worked(self.label(index), begun.recorded_ns);
         }
+    }
+
+    /// An instruction is handed to another thread, which computes it: what was waited for it counts here, what it takes
+    /// with [`updated`](Watch::updated).
+    pub(super) fn handed_over(&mut self, begun: &Begun, sweep: &Sweep<'_>) {
+        let waited = sweep.waited();
+        self.times.read_wait_seconds += (waited.for_reads_ns - begun.waited.for_reads_ns) as f64 * 1e-9;
+        self.times.write_wait_seconds += (waited.for_writes_ns - begun.waited.for_writes_ns) as f64 * 1e-9;
+    }
+
+    /// Updates took so long on another thread.
+    pub(super) fn updated(&mut self, took: Duration) {
+        self.times.update_seconds += took.as_secs_f64();
+    }
+
+    /// What is recorded with, if something is.
+    pub(super) fn recorder(&self) -> Option<&'w Recorder> {
+        self.recorder
+    }
+
+    /// An instruction's label in a recording.
+    pub(super) fn label(&self, index: usize) -> u64 {
+        self.label | index as u64
     }
 
     /// The phase of an instruction.
@@ -112,7 +135,7 @@ impl<'w> Watch<'w> {
     pub(super) fn computed(&self, device: DeviceId, index: usize, started: Instant, (begin_ns, end_ns): (u64, u64)) {
         if let Some(recorder) = self.recorder {
             let base_ns = recorder.ns(started);
-            recorder.computed(device, self.label | index as u64, (base_ns + begin_ns, base_ns + end_ns));
+            recorder.computed(device, self.label(index), (base_ns + begin_ns, base_ns + end_ns));
         }
     }
 
