@@ -111,7 +111,6 @@ impl Job {
             vram_bytes: setup.vram,
             disk_bytes: u64::MAX,
             is_rough: false,
-            is_roomy: false,
         }
     }
 
