@@ -2,25 +2,22 @@
 //! that a power loss could have left is recovered, and must hold exactly the last acknowledged commit or the one being
 //! made. From a sample of the images the workload goes on, and is crashed again.
 
+use super::testing::image::{self, Image};
 use super::{Command, Core, Event, Parts, meta_bytes};
 use crate::arena::Arena;
 use crate::config::{Kind, RegionSpec};
 use crate::error::Error;
-use crate::format::layout::{Layout, Side};
+use crate::format::layout::Layout;
 use crate::format::superblock::State;
-use crate::format::table::{SECOND, WRITTEN};
-use crate::format::{Entry, Stripes, Superblock};
+use crate::format::{Stripes, Superblock};
 use crate::id::{Mode, RegionId, Run};
-use crate::io::memory::disk::Crash;
 use crate::io::memory::{Faults, MemoryIo, Settings};
 use crate::io::{FrameMut, FrameRef};
 use crate::plan::{Budget, Plan, Residency, Shape, plan};
 use crate::profile::Profile;
 use crate::schedule::{Resource, Schedule};
-use crate::store::recover::{Found, Recovered, Source, look, recover};
-use crate::store::{blank, first_records};
+use crate::store::recover::{Found, look, recover};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 const PAGES: u32 = 12;
@@ -37,23 +34,6 @@ fn regions() -> Vec<RegionSpec> {
         RegionSpec { name: "state".into(), page_bytes: PAGE_BYTES, pages: PAGES, kind: Kind::Checkpointed },
         RegionSpec { name: "scratch".into(), page_bytes: PAGE_BYTES, pages: PAGES, kind: Kind::Scratch },
     ]
-}
-
-struct Image(Vec<u8>);
-
-impl Source for Image {
-    fn path(&self) -> &Path {
-        Path::new("image")
-    }
-
-    fn len(&self) -> Result<u64, Error> {
-        Ok(self.0.len() as u64)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
-        Ok(())
-    }
 }
 
 /// Sweep `sweep` changes a run unless it is skipped; so some pages are not rewritten between two commits.
@@ -94,13 +74,7 @@ fn make_plan(pages_bytes: u64) -> Arc<Plan> {
 
 /// A new store's image.
 fn fresh() -> Vec<u8> {
-    let regions = regions();
-    let layout = Layout::new(&regions, &Stripes::single());
-    let mut image = vec![0xee; layout.total_bytes(0) as usize];
-    for (offset, bytes) in first_records(&layout, &regions, &blank(&layout, &regions, [9; 16])) {
-        image[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
-    }
-    image
+    image::fresh(&regions())
 }
 
 /// The workload's side of a run: what it did and what it was told.
@@ -126,13 +100,8 @@ impl World {
         let image = Image(image);
         let regions = regions();
         let layout = Layout::new(&regions, &Stripes::single());
-        let (superblock, table, sweeps) = match look(&image).expect("superblocks") {
-            Found::Store(superblock) => {
-                let Recovered { table, note, .. } = recover(&image, &superblock).expect("records");
-                (*superblock, table, u32::from(note[0]))
-            }
-            _ => (blank(&layout, &regions, [9; 16]), Vec::new(), 0),
-        };
+        let (superblock, table, note) = image.opened(&regions);
+        let sweeps = note.first().map_or(0, |sweep| u32::from(*sweep));
         let arena = Arc::new(Arena::new(pages_bytes + meta_bytes(&layout)).expect("arena"));
         let io = MemoryIo::from_image(arena.clone(), vec![image.0], settings);
         let volumes = vec!["image".into()];
@@ -269,35 +238,22 @@ impl World {
 /// Recovers an image and checks every page; returns the sweep it holds.
 fn check_image(image: Vec<u8>, allowed: [u32; 2]) -> u32 {
     let image = Image(image);
-    let found = match look(&image).expect("a superblock that checks, or none yet") {
-        Found::Store(superblock) => superblock,
-        _ => {
-            assert!(allowed.contains(&0), "a commit was acknowledged and is gone");
-            return 0;
-        }
+    let Some((superblock, recovered)) = image.committed() else {
+        assert!(allowed.contains(&0), "a commit was acknowledged and is gone");
+        return 0;
     };
-    assert!(found.state == State::Committed);
-    let Recovered { layout, table, note, .. } = recover(&image, &found).expect("records of a commit check");
+    assert!(superblock.state == State::Committed);
+    let note = &recovered.note;
     assert!(note.len() == 5 && note.iter().all(|b| *b == note[0]), "a note is torn");
     let sweep = u32::from(note[0]);
     assert!(allowed.contains(&sweep), "recovered the state of sweep {sweep}, allowed {allowed:?}");
     for page in 0..PAGES {
-        check_page(&image, &layout, &table, page, byte(page, sweep));
+        let expected = byte(page, sweep);
+        image.check_page(&recovered, STATE, page, expected == 0, |bytes| {
+            assert!(bytes.iter().all(|b| *b == expected), "page {page} holds {} and not {expected}", bytes[0]);
+        });
     }
     sweep
-}
-
-fn check_page(image: &Image, layout: &Layout, table: &[Entry], page: u32, expected: u8) {
-    let entry = table[layout.global_page(STATE, page) as usize];
-    if entry.flags & WRITTEN == 0 {
-        assert_eq!(expected, 0, "page {page} was written and is said not to be");
-        return;
-    }
-    let side = if entry.flags & SECOND != 0 { Side::Second } else { Side::First };
-    let at = layout.extent(STATE, page, side).offset as usize;
-    let bytes = &image.0[at..at + PAGE_BYTES as usize];
-    assert!(bytes.iter().all(|b| *b == expected), "page {page} holds {} and not {expected}", bytes[0]);
-    assert_eq!(crate::format::checksum::page_checksum(bytes), entry.checksum);
 }
 
 fn settings(seed: u64) -> Settings {
@@ -306,16 +262,7 @@ fn settings(seed: u64) -> Settings {
 
 /// Every image of a power loss at this moment.
 fn images(world: &World, seed: u64) -> Vec<Vec<u8>> {
-    let io = world.core.io();
-    let mut crashes = vec![Crash::NoneSurvive, Crash::AllSurvive];
-    for number in 0..io.unflushed() {
-        crashes.extend([Crash::OnlySurvivor(number), Crash::OnlyLoss(number)]);
-    }
-    crashes.extend([Crash::Torn; 4]);
-    let image = |(index, crash)| io.crash_image(seed + index as u64, crash).remove(0);
-    let mut images: Vec<Vec<u8>> = crashes.into_iter().enumerate().map(image).collect();
-    images.push(io.process_kill_image(seed).remove(0));
-    images
+    image::after_crashes(world.core.io(), seed, [0, 4])
 }
 
 /// Stops the workload after every event and checks every image; `again`: crashes on, from a sample of the images.
@@ -398,12 +345,9 @@ fn a_changed_byte_on_disk_is_an_error_and_names_the_page() {
     let mut world = World::open(fresh(), ARENAS[0], settings(3));
     assert!(world.run(2).is_ok());
     let image = Image(world.core.io().volume(0).to_vec());
-    let Ok(Found::Store(superblock)) = look(&image) else { panic!("a commit") };
-    let Recovered { layout, table, .. } = recover(&image, &superblock).expect("records");
-    let entry = table[1];
-    let side = if entry.flags & SECOND != 0 { Side::Second } else { Side::First };
+    let (_, recovered) = image.committed().expect("a commit");
     let mut bytes = image.0;
-    bytes[layout.extent(STATE, 1, side).offset as usize + 100] ^= 4;
+    bytes[image::offset_of(&recovered, STATE, 1).expect("it was written") + 100] ^= 4;
     let mut world = World::open(bytes, ARENAS[0], settings(3));
     world.core.command(Command::Begin { plan: world.plan.clone(), next: None });
     let failed = world.until(|e| matches!(e, Event::Failed { .. }));

@@ -34,6 +34,8 @@ mod ring;
 mod runs;
 mod staging;
 mod sweeps;
+#[cfg(test)]
+mod testing;
 mod ticket;
 #[cfg(test)]
 mod ticket_tests;

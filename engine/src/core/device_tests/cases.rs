@@ -1,8 +1,14 @@
 //! What is asked of plans with devices.
 
-use super::*;
+use super::links::Links;
+use super::{Course, PAGE, PLAIN, Seen, World};
 use crate::canary::{DEVICES, Nest};
+use crate::core::{Command, Event};
+use crate::error::Error;
+use crate::id::DeviceId;
+use crate::plan::{DeviceResidency, Placed, Residency};
 use std::panic::catch_unwind;
+use std::sync::Arc;
 
 /// Courses in turn: with homes in memory, streamed, without a disk; all accesses, or some passed over.
 fn course(seed: u64) -> Course {
@@ -163,13 +169,9 @@ fn an_engine_refuses_devices_that_it_does_not_have() {
     world.core.command(Command::Begin { plan: Arc::new(plan), next: None });
     let answer = world.core.next_event();
     assert!(matches!(answer, Some(Event::Begun(Err(Error::Misuse { .. })))), "{answer:?}");
-    let placed = crate::plan::Placed { run: world.plan.intervals[0].run, offset: 0, bytes: PAGE };
-    let device = crate::plan::DeviceResidency {
-        device: DeviceId(7),
-        placed: vec![placed],
-        placed_bytes: PAGE,
-        prefetched: Vec::new(),
-    };
+    let placed = Placed { run: world.plan.intervals[0].run, offset: 0, bytes: PAGE };
+    let device =
+        DeviceResidency { device: DeviceId(7), placed: vec![placed], placed_bytes: PAGE, prefetched: Vec::new() };
     world.core.command(Command::Place { residency: Residency { devices: vec![device], ..exit } });
     let answer = world.core.next_event();
     assert!(matches!(answer, Some(Event::Placed(Err(Error::Misuse { .. })))), "{answer:?}");

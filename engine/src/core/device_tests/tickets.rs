@@ -1,7 +1,12 @@
 //! Tickets beside sweeps with devices: whoever asks for pages that a device changes gets what was written last, and a
 //! sweep finds what tickets wrote, also where its bytes had been brought to VRAM before.
 
-use super::*;
+use super::{Course, PAGE, PLAIN, Stopped, World};
+use crate::core::Command;
+use crate::core::testing::stamps;
+use crate::id::{Mode, Run};
+use crate::io::{FrameMut, FrameRef};
+use crate::plan::{Home, Interval};
 
 /// A ticket of the user beside the walker.
 struct Asked {
@@ -46,13 +51,13 @@ impl World {
                 let expected = self.expected(asked.run).expect("a checkpointed run");
                 let frame = FrameRef::new(offset, bytes);
                 for (page, stamp) in self.arena.slice(&frame).chunks_exact(PAGE as usize).zip(expected) {
-                    check_bytes(page, stamp, &format!("a ticket for {}", asked.run));
+                    stamps::check(page, stamp, format_args!("a ticket for {}", asked.run));
                 }
                 if asked.mode.writes() {
                     let stamps = self.restamp(asked.run);
                     let mut frame = FrameMut::new(offset, bytes);
                     let pages = self.arena.slice_mut(&mut frame).chunks_exact_mut(PAGE as usize);
-                    pages.zip(stamps).for_each(|(page, stamp)| stamp_bytes(page, stamp));
+                    pages.zip(stamps).for_each(|(page, stamp)| stamps::fill(page, stamp));
                     asked.written = true;
                 }
                 asked.offset = Some(offset);

@@ -1,7 +1,8 @@
 //! Single rules of unplanned use, each by a case of its own: who waits for whom, what is taken back, what is kept and
 //! what is read again.
 
-use super::{COUNT, FROZEN, PAGE_BYTES, SHOPS, STATE, Use, World, regions, run};
+use super::users::Use;
+use super::{COUNT, FROZEN, PAGE_BYTES, SHOPS, STATE, World, regions, run};
 use crate::core::{Command, Event};
 use crate::error::Error;
 use crate::format::Stripes;
