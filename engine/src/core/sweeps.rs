@@ -1,41 +1,22 @@
-//! Sweeps: which accesses exist, how far the user came, which intervals are known and have their spans.
+//! Sweeps: which accesses exist, how far the user came, and what the plan lets be brought by then. `prepared` is a plan
+//! as it is executed, `spans` makes intervals known, gives them their spans and starts them.
 //!
 //! Accesses are numbered through all sweeps (*sequence numbers*). At most two sweeps are known: the current one and the
 //! one that was announced to follow, whose first intervals may be reserved early.
 
-use super::{AHEAD_MAX, Core, Event};
-use crate::canary::{Canary, planted};
-use crate::config::Kind;
-use crate::core::interval::{Interval, State};
-use crate::core::relay::Source;
+use super::{Core, Event};
 use crate::core::ring::Ring;
 use crate::core::runs::{Conflict, RunId};
 use crate::core::staging::Staging;
 use crate::error::Error;
 use crate::id::{DeviceId, Run, Tier};
 use crate::io::Io;
-use crate::plan::{Home, Place, Plan, Residency};
-use crate::schedule::Node;
-use std::collections::BTreeMap;
+use crate::plan::{Place, Plan, Residency};
+use prepared::Prepared;
 use std::sync::Arc;
 
-/// A plan with what the core derives from it once.
-#[derive(Clone, Debug)]
-pub(crate) struct Prepared {
-    plan: Arc<Plan>,
-    /// The run of each interval.
-    ids: Arc<Vec<RunId>>,
-    /// For each commit mark the number of accesses before it.
-    marks: Arc<Vec<u64>>,
-    /// Intervals before each interval that take a span of the arena's window.
-    streamed_before: Arc<Vec<u32>>,
-    /// For each of our devices the intervals that take a span of its window.
-    stays: Arc<Vec<Vec<u32>>>,
-    /// For each interval whether its run's interval before ends so late that it cannot be fetched ahead.
-    follows: Arc<Vec<bool>>,
-    /// The first run of a frozen region that it writes to.
-    freezes: Option<Run>,
-}
+mod prepared;
+mod spans;
 
 #[derive(Clone, Debug)]
 struct Active {
@@ -73,8 +54,6 @@ pub(crate) struct Sweeps {
     /// The last access that was counted as held up by write-backs.
     held_up: Option<u64>,
 }
-
-const KNOWN_MAX: usize = 4;
 
 fn no_device(device: DeviceId) -> Error {
     Error::Misuse { what: format!("device {} is none of this engine's", device.0) }
@@ -308,98 +287,6 @@ impl<I: Io> Core<I> {
         self.events.push_back(Event::Begun(Ok(base)));
     }
 
-    fn prepare(&mut self, plan: &Arc<Plan>) -> Result<Prepared, Conflict> {
-        if let Some(known) = self.sweeps.known.iter().find(|known| Arc::ptr_eq(&known.plan, plan)) {
-            return Ok(known.clone());
-        }
-        self.check(plan).map_err(Conflict::Placed)?;
-        if plan.window_bytes > self.window.capacity() || plan.staging_bytes > self.staging.ring.capacity() {
-            return Err(Conflict::Streamed);
-        }
-        let mut ids = Vec::with_capacity(plan.intervals.len());
-        let mut streamed_before = Vec::with_capacity(plan.intervals.len());
-        let mut follows = Vec::with_capacity(plan.intervals.len());
-        let mut last_release: BTreeMap<RunId, u32> = BTreeMap::new();
-        let mut streamed = 0;
-        for (index, interval) in plan.intervals.iter().enumerate() {
-            let id = self.runs.know(interval.run)?;
-            let (home, expected) = (self.runs.lives(id), interval.home);
-            if home != expected {
-                let what = format!("{}: the plan has it at {expected:?}, the engine at {home:?}", interval.run);
-                return Err(Conflict::Placed(Error::Misuse { what }));
-            }
-            ids.push(id);
-            let before = last_release.insert(id, interval.release);
-            follows.push(before.is_some_and(|release| index == 0 || plan.intervals[index - 1].node <= release));
-            streamed_before.push(streamed);
-            streamed += u32::from(interval.takes_host_window());
-        }
-        let stays_on = |vram: &super::Vram| {
-            let is_stay = |i: &crate::plan::Interval| i.tier == Tier::Device(vram.id) && i.place == Place::Window;
-            (0..).zip(&plan.intervals).filter(|(_, i)| is_stay(i)).map(|(index, _)| index).collect()
-        };
-        let stays: Vec<Vec<u32>> = self.devices.iter().map(stays_on).collect();
-        let mut marks = Vec::new();
-        let mut accesses = 0;
-        for node in &plan.schedule.nodes {
-            match node {
-                Node::Access(_) => accesses += 1,
-                Node::Commit => marks.push(accesses),
-                Node::Work { .. } => {}
-            }
-        }
-        let prepared = Prepared {
-            plan: plan.clone(),
-            ids: ids.into(),
-            marks: marks.into(),
-            streamed_before: streamed_before.into(),
-            stays: stays.into(),
-            follows: follows.into(),
-            freezes: plan
-                .intervals
-                .iter()
-                .find(|i| i.mode.writes() && self.layout.kind(i.run.region) == Kind::Frozen)
-                .map(|i| i.run),
-        };
-        if self.sweeps.known.len() == KNOWN_MAX {
-            self.sweeps.known.remove(0);
-        }
-        self.sweeps.known.push(prepared.clone());
-        Ok(prepared)
-    }
-
-    /// Refuses a plan that this store or arena cannot execute.
-    fn check(&self, plan: &Plan) -> Result<(), Error> {
-        let (capacity, need) =
-            (self.tickets.frames.start() - self.placed_bytes, plan.window_bytes + plan.staging_bytes);
-        if need > capacity {
-            let what = format!("window bytes: the plan needs {need}, the arena has {capacity}");
-            return Err(Error::Config { what });
-        }
-        for share in &plan.devices {
-            let Some(device) = self.device(share.device) else { return Err(no_device(share.device)) };
-            let (have, need) = (self.devices[device].ring.capacity(), share.window_bytes);
-            if need > have {
-                let what = format!("window bytes on device {}: the plan needs {need}, have {have}", share.device.0);
-                return Err(Error::Config { what });
-            }
-        }
-        for interval in &plan.intervals {
-            let run = interval.run;
-            let misuse = |what: &str| Err(Error::Misuse { what: format!("{run}: {what}") });
-            if !self.layout.contains(run) || self.layout.run_bytes(run) != interval.bytes {
-                return misuse("the store has no such run of these bytes");
-            }
-            if (interval.is_on_device() || interval.link().is_some()) && u32::try_from(interval.bytes).is_err() {
-                return misuse("a copy has at most 4 GiB");
-            }
-            if interval.home == Home::Disk && self.volumes.is_empty() {
-                return misuse("it lives on disk, but there is no volume");
-            }
-        }
-        Ok(())
-    }
-
     pub(crate) fn reached(&mut self, seq: u64) {
         if seq < self.sweeps.cursor {
             return;
@@ -414,201 +301,6 @@ impl<I: Io> Core<I> {
         }
         self.sweeps.cursor = seq + 1;
         self.sweeps.pass_marks(false);
-    }
-
-    /// Gives intervals their spans, in each ring in schedule order, as far as plan and room allow.
-    pub(crate) fn reserve(&mut self) {
-        self.reserve_window();
-        for device in 0..self.devices.len() {
-            self.reserve_vram(device);
-        }
-    }
-
-    /// Spans of the arena's window. What needs none becomes known on the way.
-    fn reserve_window(&mut self) {
-        while self.poison.is_none() {
-            let seq = self.sweeps.window_next;
-            if seq >= self.sweeps.cursor + AHEAD_MAX {
-                return;
-            }
-            let Some((active, index, is_next)) = self.sweeps.locate(seq) else {
-                if seq < self.sweeps.reserved {
-                    // Left by a sweep that is over: it needs nothing any more.
-                    self.sweeps.window_next += 1;
-                    continue;
-                }
-                return;
-            };
-            let planned = &active.prepared.plan.intervals[index];
-            let span = if planned.takes_host_window() && self.wants_room(seq) {
-                if !self.sweeps.may_fetch(active, index, is_next) {
-                    return;
-                }
-                let Some(span) = self.window.take(planned.bytes) else {
-                    self.held_up(seq);
-                    return;
-                };
-                Some(span)
-            } else {
-                None
-            };
-            self.know_until(seq);
-            if let Some(span) = span {
-                let interval = self.interval_mut(seq);
-                interval.span = Some(span);
-                interval.offset = if interval.device.is_none() { span.offset } else { interval.offset };
-                self.sweeps.wait_again(seq);
-            }
-            self.sweeps.window_next += 1;
-        }
-    }
-
-    /// Spans of a device's window.
-    fn reserve_vram(&mut self, device: usize) {
-        while self.poison.is_none() {
-            let Some((active, index, nth, is_next)) = self.sweeps.next_stay(device, self.devices[device].next) else {
-                return;
-            };
-            let seq = active.base + index as u64;
-            if seq >= self.sweeps.cursor + AHEAD_MAX {
-                return;
-            }
-            if self.wants_room(seq) {
-                if !self.sweeps.may_upload(active, index, nth, is_next) {
-                    return;
-                }
-                let bytes = active.prepared.plan.intervals[index].bytes;
-                let Some(span) = self.devices[device].ring.take(bytes) else {
-                    self.held_up(seq);
-                    return;
-                };
-                self.know_until(seq);
-                let interval = self.interval_mut(seq);
-                (interval.vram, interval.offset) = (Some(span), span.offset);
-                self.has_vram(seq);
-            }
-            self.devices[device].next = seq + 1;
-        }
-    }
-
-    /// Whether an interval still needs its spans: nobody has passed over it, or another needs its bytes.
-    fn wants_room(&self, seq: u64) -> bool {
-        seq >= self.sweeps.reserved || self.find(seq).is_some_and(|interval| interval.state() != State::Free)
-    }
-
-    /// Makes all intervals up to this one known.
-    fn know_until(&mut self, seq: u64) {
-        while self.sweeps.reserved <= seq {
-            let next = self.sweeps.reserved;
-            let interval = self.known(next);
-            let (id, writes) = (interval.run, interval.mode.writes());
-            if interval.has_room() {
-                self.sweeps.waiting.push(next);
-            }
-            self.live.push_back(interval);
-            self.runs.get_mut(id).live.push_back((next, writes));
-            self.sweeps.reserved += 1;
-        }
-    }
-
-    /// The interval of an access, as its plan has it.
-    fn known(&self, seq: u64) -> Interval {
-        let (active, index, _) = self.sweeps.locate(seq).expect("an access of a sweep that is known");
-        let prepared = &active.prepared;
-        let planned = &prepared.plan.intervals[index];
-        let kind = self.layout.kind(planned.run.region);
-        let device = match planned.tier {
-            Tier::Device(device) => Some(self.device(device).expect("a plan's devices are ours")),
-            _ => None,
-        };
-        let id = prepared.ids[index];
-        let mut interval = Interval::new(seq, active.base, id, kind, device, planned, &prepared.plan);
-        let Node::Access(access) = prepared.plan.schedule.nodes[planned.node as usize] else {
-            unreachable!("an interval's node is an access")
-        };
-        interval.tag = access.tag;
-        interval
-    }
-
-    /// An access cannot begin before write-backs end. Counted once, and only if its user waits for it.
-    fn held_up(&mut self, seq: u64) {
-        if seq < self.sweeps.cursor && self.sweeps.held_up != Some(seq) {
-            self.sweeps.held_up = Some(seq);
-            self.stats.waits_for_writes += 1;
-        }
-    }
-
-    /// The user passes over an access before it was known: it takes no place in a window and nothing is fetched, unless
-    /// another needs its bytes. All accesses before it were taken or passed over, so it is the next to be known.
-    pub(crate) fn skip(&mut self, seq: u64) {
-        assert_eq!(seq, self.sweeps.reserved, "accesses are passed over in their order");
-        self.know_until(seq);
-        let interval = self.interval_mut(seq);
-        interval.released = true;
-        if !interval.is_kept() {
-            self.free(seq);
-        }
-    }
-
-    /// Starts reserved intervals below this number whose run is free for them.
-    pub(crate) fn start_reserved(&mut self, below: u64) {
-        if self.poison.is_some() || self.sweeps.waiting.first().is_none_or(|first| *first >= below) {
-            return;
-        }
-        let mut waiting = std::mem::take(&mut self.sweeps.waiting);
-        waiting.retain(|&seq| seq >= below || !self.start(seq));
-        assert!(self.sweeps.waiting.is_empty(), "starting an interval reserves none");
-        self.sweeps.waiting = waiting;
-    }
-
-    /// Whether the interval left the state `Reserved`.
-    fn start(&mut self, seq: u64) -> bool {
-        if self.live.front().is_none_or(|front| seq < front.seq) {
-            return true;
-        }
-        let gate = self.sweeps.gate;
-        let interval = self.interval_mut(seq);
-        if interval.state() != State::Reserved {
-            return true;
-        }
-        let (id, mode, kind, placed) = (interval.run, interval.mode, interval.kind, interval.is_placed());
-        let relay = interval.relay.map(|relay| relay.source);
-        let source = match self.source(seq) {
-            Source::Ready => relay,
-            Source::Gone => None,
-            Source::Waits => return false,
-            Source::Failed(error) => {
-                self.fetch_failed_now(seq, error);
-                return true;
-            }
-        };
-        let state = self.runs.get(id);
-        let is_ordered = self.is_ordered(seq);
-        let is_aside = |other| Some(other) == source || (is_ordered && self.interval(other).state() == State::Passing);
-        if !state.may_start(seq, mode.writes(), is_aside) {
-            self.held_up(seq);
-            return false;
-        }
-        // Two readers of a placed run that is not loaded would both fetch it, into the same bytes.
-        let loading = state.home.is_some_and(|home| home.loading) && !planted(Canary::TwoFetches);
-        if loading || self.tickets.exclude(state.run, mode.writes()) {
-            return false;
-        }
-        // Only who changes the bytes in place is in the way of those who read them there.
-        let flushing = placed && state.home.is_some_and(|home| home.flushing > 0) && !planted(Canary::FlushUnguarded);
-        let shared = kind == Kind::Frozen || (placed && kind == Kind::Checkpointed);
-        let gated = shared && seq >= gate && !planted(Canary::NoGate);
-        if mode.writes() && (flushing || gated) {
-            return false;
-        }
-        let is_sealed = self.commit.has_commit() || self.commit.is_running();
-        if mode.writes() && kind == Kind::Frozen && is_sealed && !planted(Canary::Unsealed) {
-            let run = state.run;
-            self.fetch_failed_now(seq, sealed(run));
-            return true;
-        }
-        self.fetch(seq);
-        true
     }
 
     /// Ends a sweep that was not finished, and the one announced after it.
