@@ -95,6 +95,7 @@ fn run_avx2<R>(body: impl FnOnce() -> R) -> R {
 
 /// Asks for what will be read or written soon. A hint: it changes no bits.
 #[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 pub(crate) fn prefetch<T>(soon: &[T]) {
     #[cfg(target_arch = "x86_64")]
     for line in (0..size_of_val(soon)).step_by(LINE) {
