@@ -251,9 +251,12 @@ impl Streams for MemoryStreams {
             let at = shared.in_flight.iter().position(coming);
             at.into_iter().for_each(|at| shared.land(at));
         }
-        // Those who work with their own hands have given back what they had done.
-        for (id, other) in shared.lines.iter().filter(|_| after.fences && stands) {
-            line.items.push_back(Item::Fences(*id, other.recorded));
+        for (id, other) in shared.lines.iter().filter(|_| after.fences) {
+            // Those who work with their own hands have given back what they had done; but what they did it with may
+            // turn out never to have come.
+            if stands {
+                line.items.push_back(Item::Fences(*id, other.recorded));
+            }
             line.awaited = line.awaited.max(other.awaited);
         }
         shared.lines.insert(stream.0, line);
@@ -393,3 +396,6 @@ fn ranges(op: &DeviceOp) -> Option<(bool, Range<u64>, Range<u64>)> {
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
+
+#[cfg(test)]
+mod tests;
