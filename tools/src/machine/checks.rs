@@ -186,7 +186,8 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::place::{Device, Link};
+    use crate::machine::link::Link;
+    use crate::machine::place::Device;
 
     fn this() -> Host {
         Host {

@@ -1,6 +1,6 @@
 //! The machine as far as moving bytes depends on it, from /proc and /sys, without extra rights.
 
-use super::place::{children, number_in, text_in};
+use super::sys::{children, number_in, text_in};
 use mt_trainer::profile::Machine;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

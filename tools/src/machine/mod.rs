@@ -3,4 +3,7 @@
 
 pub mod checks;
 pub mod host;
+pub mod link;
+mod mount;
 pub mod place;
+pub mod sys;

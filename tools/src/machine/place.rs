@@ -1,6 +1,9 @@
 //! What a path is: file system, mount, drives below it, and what is known of these; from /proc and /sys, without extra
 //! rights. What cannot be read is left out.
 
+use super::link::Link;
+use super::mount::mount_of;
+use super::sys::{children, name_of, number_in, text_in};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -73,30 +76,6 @@ pub struct Device {
     pub temperature_c: Option<f64>,
 }
 
-/// A PCI Express link.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Link {
-    /// Address of the device.
-    pub address: String,
-    /// Transfers a second and lane now, in 10^9.
-    pub speed_gt_s: f64,
-    /// Lanes now.
-    pub width: u32,
-    /// The same at most.
-    pub speed_max_gt_s: f64,
-    /// Lanes at most.
-    pub width_max: u32,
-}
-
-/// A line of /proc/self/mountinfo.
-#[derive(Clone, PartialEq, Debug)]
-struct Mount {
-    at: PathBuf,
-    kind: String,
-    source: String,
-    options: Vec<String>,
-}
-
 impl Place {
     /// Looks at a path, which exists.
     ///
@@ -155,72 +134,6 @@ impl Device {
         let below = self.below.as_ref().map_or(String::new(), |name| format!(" (below {name})"));
         format!("{}{below}", parts.join(", "))
     }
-}
-
-impl Link {
-    /// In words.
-    pub fn in_words(&self) -> String {
-        let now = format!("PCIe {} x{}", generation(self.speed_gt_s), self.width);
-        match self.is_narrow() {
-            true => format!("{now} of {} x{}", generation(self.speed_max_gt_s), self.width_max),
-            false => now,
-        }
-    }
-
-    /// It has fewer lanes than it could.
-    pub fn is_narrow(&self) -> bool {
-        self.width < self.width_max
-    }
-
-    /// The link of a PCI device, by its folder in /sys.
-    pub fn of(folder: &Path) -> Option<Link> {
-        let speed = |name: &str| text_in(&folder.join(name))?.split_whitespace().next()?.parse().ok();
-        let width = |name: &str| text_in(&folder.join(name))?.parse().ok();
-        Some(Link {
-            address: name_of(folder),
-            speed_gt_s: speed("current_link_speed")?,
-            width: width("current_link_width")?,
-            speed_max_gt_s: speed("max_link_speed")?,
-            width_max: width("max_link_width")?,
-        })
-    }
-}
-
-/// Generation of PCI Express by the speed of a lane.
-fn generation(speed_gt_s: f64) -> String {
-    let known = [(2.5, 1), (5.0, 2), (8.0, 3), (16.0, 4), (32.0, 5), (64.0, 6)];
-    let found = known.iter().find(|(speed, _)| *speed == speed_gt_s);
-    found.map_or_else(|| format!("{speed_gt_s} GT/s"), |(_, number)| number.to_string())
-}
-
-/// The mount that holds a path: of those above it the last one of the longest.
-fn mount_of(mounts: &str, path: &Path) -> Option<Mount> {
-    let above = mounts.lines().filter_map(mount).filter(|mount| path.starts_with(&mount.at));
-    above.max_by_key(|mount| mount.at.components().count())
-}
-
-/// Reads a line: `id parent major:minor root mount-point options [tags] - kind source super-options`.
-fn mount(line: &str) -> Option<Mount> {
-    let (first, last) = line.split_once(" - ")?;
-    let mut first = first.split(' ').skip(2);
-    let (_device, _root, at, options) = (first.next()?, first.next()?, first.next()?, first.next()?);
-    let mut last = last.split(' ');
-    let (kind, source) = (last.next()?, last.next()?);
-    let mut all: Vec<String> = options.split(',').map(str::to_owned).collect();
-    let more = last.next().unwrap_or("").split(',').filter(|option| !option.is_empty());
-    more.for_each(|option| {
-        if !all.iter().any(|known| known == option) {
-            all.push(option.to_owned());
-        }
-    });
-    Some(Mount { at: PathBuf::from(unescaped(at)), kind: kind.to_owned(), source: unescaped(source), options: all })
-}
-
-/// White space stands as three octal digits there.
-fn unescaped(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (code, character)| text.replace(code, character))
 }
 
 /// The folder of a block device by its number; file systems without a device of their own have numbers that none has.
@@ -330,53 +243,9 @@ fn warnings(place: &Place) -> Vec<String> {
     out
 }
 
-fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Entries of a folder in order of their names; none if it cannot be read.
-pub fn children(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten();
-    let mut entries: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
-    entries.sort();
-    entries
-}
-
-/// A small file's text without white space around; None if it is empty or cannot be read.
-pub fn text_in(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-/// A small file's number.
-pub fn number_in(path: &Path) -> Option<u64> {
-    text_in(path)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MOUNTS: &str = "\
-25 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
-26 25 0:21 / /dev/shm rw - tmpfs tmpfs rw,size=24684092k
-27 25 259:1 / /data rw,noatime shared:3 master:1 - xfs /dev/nvme0n1p1 rw,inode64
-28 27 259:2 / /data/with\\040space rw - btrfs /dev/nvme1n1 rw,compress=zstd:1
-29 27 259:3 / /data rw,noatime - ext4 /dev/nvme2n1 rw
-";
-
-    #[test]
-    fn the_mount_of_a_path_is_the_last_of_the_longest_above_it() {
-        let of = |path: &str| mount_of(MOUNTS, Path::new(path)).unwrap();
-        assert_eq!((of("/home/x").kind, of("/home/x").source), ("ext4".into(), "/dev/vda".into()));
-        assert_eq!(of("/dev/shm/a").kind, "tmpfs");
-        assert_eq!(of("/data/x").source, "/dev/nvme2n1", "the later one covers the earlier");
-        assert_eq!(of("/database").source, "/dev/vda");
-        let inner = of("/data/with space/x");
-        assert_eq!((inner.kind, inner.options), ("btrfs".into(), vec!["rw".into(), "compress=zstd:1".into()]));
-        assert_eq!(mount_of("nonsense\n", Path::new("/")), None);
-    }
 
     #[test]
     fn warnings_name_what_misleads() {
@@ -390,14 +259,6 @@ mod tests {
         let over = Device { name: "loop0".into(), loop_file: Some("/images/a".into()), ..Device::default() };
         assert!(of("ext4", over).contains("/images/a"));
         assert_eq!(of("ext4", Device::default()), "");
-    }
-
-    #[test]
-    fn a_link_says_what_it_could_be() {
-        let link = Link { address: "0".into(), speed_gt_s: 8.0, width: 2, speed_max_gt_s: 16.0, width_max: 4 };
-        assert!(link.is_narrow());
-        assert_eq!(link.in_words(), "PCIe 3 x2 of 4 x4");
-        assert_eq!(Link { width: 4, speed_gt_s: 32.0, ..link }.in_words(), "PCIe 5 x4");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::summary::Summary;
 use super::watch::Watch;
 use crate::failure::Failure;
 use crate::machine::checks::{Check, Level};
-use crate::machine::place::Link;
+use crate::machine::link::Link;
 use mt_engine::bench::{Cell, Ground, Setup};
 use mt_trainer::measure::gpu::Gpu;
 use mt_trainer::measure::lift::lift;
@@ -236,7 +236,7 @@ fn kind(host: Host) -> &'static str {
 /// Whether GPUDirect Storage would work, by what it needs.
 fn direct_storage() -> String {
     let has_module = Path::new("/proc/driver/nvidia-fs").exists() || Path::new("/sys/module/nvidia_fs").exists();
-    let has_drive = !crate::machine::place::children(Path::new("/sys/class/nvme")).is_empty();
+    let has_drive = !crate::machine::sys::children(Path::new("/sys/class/nvme")).is_empty();
     match (has_module, has_drive) {
         (true, true) => {
             "possible: nvidia-fs is loaded and there is an NVMe drive; MegaTrain does not use it".to_owned()

@@ -218,7 +218,7 @@ fn gpu(gpu: &GpuReport) -> String {
     let Some(found) = &gpu.found else {
         return format!("<p class=\"none\">{}</p>", escape(gpu.absent.as_deref().unwrap_or("")));
     };
-    let link = found.link.as_ref().map_or(String::new(), crate::machine::place::Link::in_words);
+    let link = found.link.as_ref().map_or(String::new(), crate::machine::link::Link::in_words);
     let head = format!("{}, {}, {link}; {}", found.name, human(found.memory_bytes), found.versions.join(", "));
     let most = found.copies.iter().map(|copy| copy.bytes_per_s.high).fold(0.0, f64::max);
     let copies: Vec<Vec<String>> = found

@@ -8,6 +8,7 @@ use super::summary::Summary;
 use super::verdict::{Best, Model, Verdict, binding};
 use crate::machine::checks::Check;
 use crate::machine::host::Host;
+use crate::machine::link::Link;
 use crate::machine::place::Place;
 use crate::table::{count, line, parameters, seconds};
 use mt_trainer::measure::updates::ELEMENT_BYTES;
@@ -292,7 +293,7 @@ fn gpu(gpu: &GpuReport) -> Vec<String> {
 }
 
 fn found(found: &Found) -> Vec<String> {
-    let link = found.link.as_ref().map_or("its link is not told".to_owned(), crate::machine::place::Link::in_words);
+    let link = found.link.as_ref().map_or("its link is not told".to_owned(), Link::in_words);
     let mut out = vec![
         String::new(),
         line("GPU", &format!("{}, {}, {link}; {}", found.name, human(found.memory_bytes), found.versions.join(", "))),

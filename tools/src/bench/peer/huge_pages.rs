@@ -21,7 +21,7 @@ impl HugePages {
     /// Why they cannot be had, in words.
     pub fn reserve(bytes: u64) -> Result<HugePages, String> {
         let number =
-            |path: &str| crate::machine::place::number_in(Path::new(path)).ok_or_else(|| format!("{path}: no number"));
+            |path: &str| crate::machine::sys::number_in(Path::new(path)).ok_or_else(|| format!("{path}: no number"));
         let needed = bytes.div_ceil(2 << 20) + SPARE;
         let (count, free) = (number(COUNT)?, number(FREE)?);
         if free >= needed {
