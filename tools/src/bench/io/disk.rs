@@ -1,18 +1,20 @@
-//! A path, or several at once, measured: patterns, sweep, settings of the engine, a long write, the cost of durability.
+//! A path, or several at once, measured: patterns, sweep, a long write, the cost of durability; in `variants`, settings
+//! of the engine.
 //!
 //! Repeats of one pattern do not follow each other: each round goes through all patterns, so that a disk that drifts
 //! shows in the spread and does not favour one of them.
 
 use super::options::{self, Effort, Pattern, REPEATS, USUAL_BLOCK, USUAL_DEPTH};
-use super::report::{CellReport, PathReport, Sustained, Variant};
+use super::report::{CellReport, PathReport, Sustained};
 use super::rival;
 use super::summary::{Latencies, Summary};
 use super::sustained::{Line, knee};
+use super::through::Through;
 use super::watch::Watch;
 use crate::bench::peer::fio;
 use crate::failure::Failure;
 use crate::machine::place::Place;
-use mt_engine::bench::{Cell, Done, Ground, Load, Moved, Polling, Setup, UNIT_BYTES};
+use mt_engine::bench::{Cell, Done, Ground, Load, Moved, Setup, UNIT_BYTES};
 use mt_engine::{Backend, Error};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,47 +24,6 @@ const LINE_POINTS: f64 = 100.0;
 /// Points of a long write that are closer than this have a handful of transfers each.
 const INTERVAL_MIN: f64 = 0.005;
 
-/// EOPNOTSUPP: what a transfer ends with that asks for a way of waiting which the drive's queues are not made for.
-const NOT_SUPPORTED: i32 = 95;
-
-/// Through what transfers go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Through {
-    /// The engine's backend.
-    Engine(Backend),
-    /// tokio-uring, for patterns and sweep.
-    Tokio,
-}
-
-impl Through {
-    /// As `--engine` says it.
-    pub fn parse(text: &str) -> Result<Through, String> {
-        match text {
-            "uring" => Ok(Through::Engine(Backend::Uring)),
-            "psync" => Ok(Through::Engine(Backend::Pool)),
-            "tokio-uring" => Ok(Through::Tokio),
-            _ => Err("expected uring, psync or tokio-uring".to_owned()),
-        }
-    }
-
-    fn backend(self) -> Backend {
-        match self {
-            Through::Engine(backend) => backend,
-            Through::Tokio => Backend::Auto,
-        }
-    }
-
-    /// For reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Through::Engine(Backend::Auto) => "auto",
-            Through::Engine(Backend::Uring) => "uring",
-            Through::Engine(Backend::Pool) => "psync",
-            Through::Tokio => "tokio-uring",
-        }
-    }
-}
-
 /// The engine's error as a command's.
 pub fn failed(error: Error) -> Failure {
     mt_trainer::Error::from(error).into()
@@ -70,10 +31,10 @@ pub fn failed(error: Error) -> Failure {
 
 /// Paths that are measured at once.
 pub struct Disk<'a> {
-    places: Vec<Place>,
-    ground: Ground,
-    through: Through,
-    watch: &'a Watch,
+    pub(super) places: Vec<Place>,
+    pub(super) ground: Ground,
+    pub(super) through: Through,
+    pub(super) watch: &'a Watch,
 }
 
 impl<'a> Disk<'a> {
@@ -202,7 +163,7 @@ impl<'a> Disk<'a> {
         self.tokio(cell, time, each)
     }
 
-    fn tokio(&self, cell: &Cell, time: Duration, each: &mut dyn FnMut(Done)) -> Result<Moved, Failure> {
+    pub(super) fn tokio(&self, cell: &Cell, time: Duration, each: &mut dyn FnMut(Done)) -> Result<Moved, Failure> {
         let moved = rival::run(&self.ground, cell, time, self.watch.stop(), each)
             .map_err(|error| Failure::new(format!("tokio-uring: {error}"), 4))?;
         self.watch.wrote(moved.write_bytes);
@@ -296,57 +257,6 @@ impl<'a> Disk<'a> {
             temperatures_c: before.zip(warmth()),
             line: points,
         })
-    }
-
-    /// Reads with one setting of the engine changed at a time, and with another library.
-    fn variants(&self, time: Duration) -> Result<Vec<Variant>, Failure> {
-        let memory_bytes = u64::from(USUAL_BLOCK * USUAL_DEPTH);
-        let usual_setup =
-            Setup { backend: self.through.backend(), depth_max: USUAL_DEPTH, memory_bytes, ..Setup::default() };
-        let setups = [
-            ("as the engine is", usual_setup),
-            ("memory in pages of 4 KiB", Setup { huge_pages: false, ..usual_setup }),
-            ("memory not registered", Setup { is_registered: false, ..usual_setup }),
-            ("drive polled (IOPOLL)", Setup { polling: Polling::Drive, ..usual_setup }),
-            ("submissions polled (SQPOLL)", Setup { polling: Polling::Submissions, ..usual_setup }),
-            ("pool of threads", Setup { backend: Backend::Pool, ..usual_setup }),
-        ];
-        let names = setups.iter().map(|(name, _)| *name).chain(["tokio-uring, pages of 4 KiB"]);
-        let mut found: Vec<(&str, Result<Vec<f64>, String>)> = names.map(|name| (name, Ok(Vec::new()))).collect();
-        for _ in 0..REPEATS {
-            for ((_, rates), setup) in found.iter_mut().zip(setups.iter().map(|(_, setup)| Some(setup)).chain([None])) {
-                let Ok(known) = rates else { continue };
-                let rate = match setup {
-                    Some(setup) => self.variant(setup, time),
-                    None if self.places.len() > 1 => Err(Failure::new("for one path alone", 4)),
-                    None => self.tokio(&usual(100), time, &mut |_| ()).map(|moved| moved.rate()),
-                };
-                match rate {
-                    Ok(rate) => known.push(rate),
-                    Err(failure) if failure.code == 130 => return Err(failure),
-                    Err(failure) => *rates = Err(failure.text),
-                }
-            }
-        }
-        let variant = |(name, rates): (&str, Result<Vec<f64>, String>)| Variant {
-            name: name.to_owned(),
-            bytes_per_s: rates.clone().ok().map(Summary::of),
-            refused: rates.err(),
-        };
-        Ok(found.into_iter().map(variant).collect())
-    }
-
-    fn variant(&self, setup: &Setup, time: Duration) -> Result<f64, Failure> {
-        let mut load = self.ground.load(setup).map_err(failed)?;
-        let is_over = |_, elapsed| elapsed >= time || self.watch.is_stopped();
-        let moved = load.run(&usual(100), is_over, |_| ()).map_err(|error| match &error {
-            Error::Io { source, .. } if source.raw_os_error() == Some(NOT_SUPPORTED) => {
-                Failure::new("the drive or its driver does not support it", 4)
-            }
-            _ => failed(error),
-        })?;
-        self.watch.go_on()?;
-        Ok(moved.rate())
     }
 }
 

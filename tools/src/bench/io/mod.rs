@@ -20,6 +20,8 @@ mod rival;
 mod summary;
 mod sustained;
 mod text;
+mod through;
+mod variants;
 mod verdict;
 mod watch;
 
@@ -30,7 +32,6 @@ use crate::machine::place::Place;
 use crate::say;
 use crate::values::all_threads;
 use disk::Disk;
-pub use disk::Through;
 use mt_engine::bench::Cell;
 use mt_trainer::profile::probe::today;
 use mt_trainer::run::size::human;
@@ -40,6 +41,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use summary::middle;
+pub use through::Through;
 use watch::Watch;
 
 /// Files of a path are a multiple of this: every block divides it.
