@@ -70,6 +70,8 @@ fn what_cannot_be_measured_is_refused_by_name() {
     place.refused("io disk --rw read --bs 1000", 2, &["multiple of 4096"]);
     place.refused("io disk --rw read --size 1000TiB", 3, &["1000 TiB", "free"]);
     place.refused("io disk --gpu first --quick", 2, &["--gpu"]);
+    place.refused(&format!("io disk {SHORT} --json nowhere/a.json"), 2, &["nowhere/a.json", "no folder nowhere"]);
+    place.refused(&format!("io disk {SHORT} --html disk"), 2, &["disk: expected a file"]);
     place.refused("replay nothing.json", 2, &["nothing.json", "train-7b"]);
     assert!(is_empty(&place.path("disk")));
 }

@@ -20,10 +20,16 @@ pub use gpu::GpuRates;
 use crate::error::{Error, Result};
 use mt_engine::{DeviceId, Profile};
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// What a commit takes for its records and syncs once its pages are written; assumed.
 const SYNC_SECONDS: f64 = 0.02;
+
+/// Rates a second that a profile may hold, and the longest latency in seconds: far beyond all machines, and such that
+/// a plan's nanoseconds do not overflow.
+const RATES: RangeInclusive<f64> = 1e6..=1e18;
+const LATENCY_MAX: f64 = 1.0;
 
 /// Version of the file's fields.
 pub const VERSION: u32 = 1;
@@ -139,7 +145,7 @@ impl MachineProfile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// `Io`; `Input` for another version, fields that are missing or unknown, or a rate that is not positive.
+    /// `Io`; `Input` for another version, fields that are missing or unknown, or a rate or a latency that no machine has.
     pub fn read(path: &Path) -> Result<MachineProfile> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "reading", source))?;
         MachineProfile::parse(&text, path)
@@ -167,8 +173,15 @@ impl MachineProfile {
         let disks = profile.disks.iter().flat_map(Disk::rates);
         let gpus = profile.gpus.iter().flat_map(GpuRates::rates);
         let mut rates = disks.chain(profile.compute.rates()).chain(gpus).chain([profile.checksum_bytes_per_s]);
-        if let Some(bad) = rates.find(|rate| !rate.is_finite() || *rate <= 0.0) {
-            return Err(refuse("rates", "numbers above 0", bad.to_string()));
+        if let Some(bad) = rates.find(|rate| !RATES.contains(rate)) {
+            let expected = format!("numbers from {:e} to {:e} a second", RATES.start(), RATES.end());
+            return Err(refuse("rates", &expected, bad.to_string()));
+        }
+        let latencies = profile.disks.iter().map(|disk| disk.latency_s);
+        let mut latencies = latencies.chain(profile.gpus.iter().flat_map(GpuRates::seconds));
+        if let Some(bad) = latencies.find(|latency| !(*latency > 0.0 && *latency <= LATENCY_MAX)) {
+            let expected = format!("seconds above 0, at most {LATENCY_MAX}");
+            return Err(refuse("latency_s, launch_s", &expected, bad.to_string()));
         }
         if profile.machine.cores == 0 || profile.compute.threads == 0 {
             return Err(refuse("cores, threads", "at least 1", "0".to_owned()));
@@ -271,7 +284,10 @@ mod tests {
             ("\"version\": 1", "\"version\": 2", "version"),
             ("\"cores\": 8", "\"cores\": 0", "at least 1"),
             ("\"date\"", "\"day\"", "day"),
-            ("\"adamw_elements_per_s\": ", "\"adamw_elements_per_s\": -", "above 0"),
+            ("\"adamw_elements_per_s\": ", "\"adamw_elements_per_s\": -", "numbers from 1e6 to 1e18"),
+            // These made a plan overflow.
+            ("\"adamw_elements_per_s\": 150000000.0", "\"adamw_elements_per_s\": 1e-9", "numbers from"),
+            ("\"latency_s\": ", "\"latency_s\": 9", "at most 1"),
         ] {
             let text = profile.to_json().replace(from, to);
             assert!(text != profile.to_json(), "{from}");

@@ -33,9 +33,9 @@ impl Disk {
         }
     }
 
-    /// Its numbers, all of which are above 0.
-    pub(super) fn rates(&self) -> [f64; 4] {
-        [self.read_bytes_per_s, self.write_bytes_per_s, self.mixed_bytes_per_s, self.latency_s]
+    /// Its rates a second.
+    pub(super) fn rates(&self) -> [f64; 3] {
+        [self.read_bytes_per_s, self.write_bytes_per_s, self.mixed_bytes_per_s]
     }
 }
 

@@ -125,23 +125,26 @@ impl GpuRates {
         }
     }
 
-    /// All numbers, which are above 0; not a number where a kind of product or an attention is missing.
+    /// What a transfer and a launch take, in seconds.
+    pub(super) fn seconds(&self) -> [f64; 2] {
+        [self.link.latency_s, self.launch_s]
+    }
+
+    /// All rates a second, and the VRAM; not a number where a kind of product or an attention is missing.
     pub(super) fn rates(&self) -> Vec<f64> {
         let Link {
             upload_bytes_per_s,
             download_bytes_per_s,
             upload_both_bytes_per_s,
             download_both_bytes_per_s,
-            latency_s,
+            latency_s: _,
         } = self.link;
         let mut rates = vec![
             upload_bytes_per_s,
             download_bytes_per_s,
             upload_both_bytes_per_s,
             download_both_bytes_per_s,
-            latency_s,
             self.memory_bytes_per_s,
-            self.launch_s,
             self.vram_bytes as f64,
         ];
         let has = |precision| {

@@ -2,8 +2,8 @@
 //! rates.
 //!
 //! Steps count from the third of a process on: the first has no update, the second may wait for what the first left
-//! behind. A single step says nothing; *typical* is the median step, with the means of its parts over the steps that
-//! are kept. Where a GPU computes, the parts are those of its time, as the plan's are; they tell nothing of the
+//! behind. A single step says nothing; *typical* is the mean of the middle half of the steps that are kept, by their
+//! time, with the means of its parts over the same steps: so that the parts never add up to more than the whole. Where a GPU computes, the parts are those of its time, as the plan's are; they tell nothing of the
 //! processor's rates.
 
 use super::processes::Predicted;
@@ -169,19 +169,20 @@ impl Drift {
         }
     }
 
-    /// The median step, and the means of its parts.
+    /// The mean of the middle half of the steps, and the means of its parts.
     fn typical(&self) -> (f64, Parts) {
-        let mut seconds: Vec<f64> = self.kept.iter().map(|(seconds, _)| *seconds).collect();
-        seconds.sort_by(f64::total_cmp);
-        let mean = |part: fn(&Parts) -> f64| {
-            self.kept.iter().map(|(_, parts)| part(parts)).sum::<f64>() / self.kept.len().max(1) as f64
-        };
+        let mut steps: Vec<&(f64, Parts)> = self.kept.iter().collect();
+        steps.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let quarter = steps.len() / 4;
+        let middle = &steps[quarter..steps.len() - quarter];
+        let mean =
+            |of: fn(&(f64, Parts)) -> f64| middle.iter().map(|step| of(step)).sum::<f64>() / middle.len().max(1) as f64;
         let parts = Parts {
-            compute: mean(|parts| parts.compute),
-            update: mean(|parts| parts.update),
-            waits: [mean(|parts| parts.waits[0]), mean(|parts| parts.waits[1])],
+            compute: mean(|(_, parts)| parts.compute),
+            update: mean(|(_, parts)| parts.update),
+            waits: [mean(|(_, parts)| parts.waits[0]), mean(|(_, parts)| parts.waits[1])],
         };
-        (seconds.get(seconds.len() / 2).copied().unwrap_or(0.0), parts)
+        (mean(|(seconds, _)| *seconds), parts)
     }
 
     /// What the steps measured of the machine, as far as there was enough of it.
@@ -295,6 +296,18 @@ mod tests {
             let (lines, end) = said(drift(true), seconds, &times, link);
             assert!(lines.is_empty() && end.is_some_and(|line| line.contains("assumed")));
         }
+    }
+
+    /// A few steps that another program slowed down change neither the step nor its parts.
+    #[test]
+    fn parts_are_those_of_the_steps_whose_time_is_told() {
+        let mut drift = drift(false);
+        for step in 0..22 {
+            let busy = if step % 5 == 4 { 10.0 } else { 1.0 };
+            drift.step(1.5 * busy, &times(1.1 * busy, 0.2 * busy, 0.2 * busy, 0.0), None, link(0));
+        }
+        let told = drift.at_end().expect("half as long again");
+        assert!(told.contains("a step takes 1.50 s") && told.contains("computing takes 1.10 s"), "{told}");
     }
 
     /// What the thread did that gives a GPU work says nothing.

@@ -70,6 +70,9 @@ pub fn run(args: &Io) -> Result<u8, Failure> {
     } else {
         USUAL
     };
+    for to in args.json.iter().chain(&args.html) {
+        has_folder(to)?;
+    }
     let places = places(&args.paths)?;
     let (cell, gpu) = (args.cell(), args.gpu()?);
     let bytes = file_bytes(args, &effort, &places, cell.is_some())?;
@@ -234,6 +237,8 @@ fn everything(
     let gpu = report.gpu.as_ref().expect("it was measured with the first path");
     let verdict = verdict::verdict(&report.host, &report.paths[..singles], &profile, gpu, effort.shapes, threads);
     report.verdict = Some(verdict);
+    // Plans take seconds, on a busy machine a minute: a stop meanwhile must not replace the saved profile.
+    watch.go_on()?;
     if args.save {
         let path = profile::save(&profile)?;
         watch.say(format_args!("saved {}: plans take it from now on", path.display()));
@@ -245,6 +250,23 @@ fn everything(
 fn finish(report: &mut Report, watch: &Watch) {
     report.seconds = watch.elapsed().as_secs_f64();
     report.written_bytes = watch.written();
+}
+
+/// Minutes of measuring shall not end with a report that has nowhere to go.
+fn has_folder(to: &Path) -> Result<(), Failure> {
+    let folder = match to.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    if to.is_dir() {
+        return Err(Failure::input(format!("{}: expected a file to write, found a folder", to.display())));
+    }
+    if !folder.is_dir() {
+        let text =
+            format!("{}: expected a file in a folder that exists, found no folder {}", to.display(), folder.display());
+        return Err(Failure::input(text));
+    }
+    Ok(())
 }
 
 /// Writes text to a file, or to stdout for `-`.
