@@ -36,8 +36,8 @@ pub(super) struct Prepared {
 }
 
 impl<I: Io> Core<I> {
-    /// Prepares a plan, or finds what was prepared of it. `Streamed`: it cuts runs, or divides the arena, otherwise than
-    /// what is live.
+    /// Prepares a plan, or finds what was prepared of it. `Streamed`: it cuts runs, or divides the arena, otherwise
+    /// than what is live.
     pub(super) fn prepare(&mut self, plan: &Arc<Plan>) -> Result<Prepared, Conflict> {
         if let Some(known) = self.sweeps.known.iter().find(|known| Arc::ptr_eq(&known.plan, plan)) {
             return Ok(known.clone());
