@@ -145,7 +145,7 @@ impl MachineProfile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// `Io`; `Input` for another version, fields that are missing or unknown, or a rate or a latency that no machine has.
+    /// `Io`; `Input` for another version, fields that are missing or unknown, or a rate or latency of no machine.
     pub fn read(path: &Path) -> Result<MachineProfile> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "reading", source))?;
         MachineProfile::parse(&text, path)

@@ -3,8 +3,8 @@
 //!
 //! Steps count from the third of a process on: the first has no update, the second may wait for what the first left
 //! behind. A single step says nothing; *typical* is the mean of the middle half of the steps that are kept, by their
-//! time, with the means of its parts over the same steps: so that the parts never add up to more than the whole. Where a GPU computes, the parts are those of its time, as the plan's are; they tell nothing of the
-//! processor's rates.
+//! time, with the means of its parts over the same steps: so that the parts never add up to more than the whole. Where
+//! a GPU computes, the parts are those of its time, as the plan's are; they tell nothing of the processor's rates.
 
 use super::processes::Predicted;
 use super::size::human;
