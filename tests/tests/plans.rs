@@ -41,6 +41,8 @@ fn a_plan_needs_no_weights_and_leaves_nothing_behind() {
     place.refused("plan --shape 9b", 2, &["--shape", "8b"]);
     place.refused("plan --shape 8b --model m", 2, &["--model"]);
     assert!(!place.path("runs").exists() && !place.path("cache").exists(), "a plan makes nothing");
+    let vast = "plan --shape 7b --batch 65536 --seq-len 32768 --profile assumed --ram 4000GiB --disk 900TiB";
+    place.refused(vast, 2, &["batch", "fewer than 2^32 pages", "2147483648 tokens"]);
 }
 
 /// Fault kind E03: what does not fit is known before anything is written, for each budget and for both.

@@ -180,6 +180,11 @@ fn a_trace_is_written_at_a_stop_and_on_an_error() {
     place.refused(&format!("train {RUN} --ram 1MiB --run n --trace none.json"), 3, &["--ram"]);
     place.refused(&format!("train {RUN} --ram 64MiB --run n --trace missing/none.json"), 4, &["missing/none.json"]);
     assert!(!place.path("none.json").exists() && !place.path("none.json.new").exists());
+    // A trace may be made anew; any other file is not lost.
+    place.ok(&format!("train {RUN} --ram 64MiB --steps 1 --run again --trace f.json"));
+    let kept = std::fs::read(place.path("r/run.json")).expect("a run's description");
+    place.refused(&format!("train {RUN} --ram 64MiB --run n --trace r/run.json"), 2, &["r/run.json", "another file"]);
+    assert_eq!(std::fs::read(place.path("r/run.json")).expect("it is there"), kept);
 }
 
 #[test]

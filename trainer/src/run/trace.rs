@@ -17,7 +17,7 @@ use mt_engine::events::{Doing, Event, Recorder};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +27,16 @@ pub const ROOM: usize = 1 << 16;
 /// The one process of the format. Tracks are its threads, numbered from the next on: a viewer takes a thread with its
 /// process's number for the main one.
 const PROCESS: u32 = 1;
+
+/// How each trace begins.
+const BEGINNING: &[u8] = b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+
+/// Whether there is a file that has content and is no trace.
+fn is_another(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BEGINNING.len() as u64).read_to_end(&mut start));
+    read.is_ok() && !start.is_empty() && start != BEGINNING
+}
 
 /// What is to be traced.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,8 +70,12 @@ impl Trace {
     /// of fewer steps has its last one traced.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io`; `Input` where there is a file that is no trace, which would be lost.
     pub fn begin(traced: &Traced) -> Result<Trace> {
+        if is_another(&traced.file) {
+            let place = traced.file.display().to_string();
+            return Err(Error::input(place, "--trace", "a new file or an earlier trace", "another file"));
+        }
         let beside = files::with_suffix(&traced.file, ".new");
         let file = File::create(&beside).map_err(|source| Error::io(&beside, "making the file", source))?;
         let (path, steps) = (traced.file.clone(), traced.steps);
@@ -255,7 +269,7 @@ struct Out {
 
 impl Out {
     fn begin(&mut self) -> std::io::Result<()> {
-        self.file.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")
+        self.file.write_all(BEGINNING)
     }
 
     fn end(mut self, about: &Value) -> std::io::Result<()> {

@@ -70,7 +70,24 @@ impl Activations {
         Activations::on(Target::Cpu, first_region, dims, layers, tiles, tokens)
     }
 
-    /// The same for what computes on them.
+    /// Whether they would be more pages than a region can have.
+    pub fn are_too_many(target: Target, dims: &Dims, layers: usize, tiles: &Tiles, tokens: &[usize]) -> bool {
+        let kept = |t: usize| match target {
+            Target::Cpu => Saved::kept(dims, t, Level::All) * size_of::<f32>(),
+            Target::Gpu(gpu) => kept_bytes(dims, t, gpu.precision, Level::All),
+        };
+        let element = target.element_bytes();
+        let bytes = |t: &usize| {
+            let (boundary, logits) = (t * dims.hidden * element, t * tiles.rows * element);
+            (boundary * (layers + 2) + kept(*t) * layers + logits * tiles.count) as u64
+        };
+        // A run's last page may be nearly empty.
+        let runs = (tokens.len() * (2 * layers + 2 + tiles.count)) as u64;
+        let pages = tokens.iter().map(bytes).sum::<u64>() / page_bytes(target, dims, tokens) as u64 + runs;
+        pages > u64::from(u32::MAX)
+    }
+
+    /// The same for what computes on them. They are not [too many](Activations::are_too_many).
     pub fn on(
         target: Target,
         first_region: u32,
@@ -81,10 +98,7 @@ impl Activations {
     ) -> Activations {
         let element = target.element_bytes();
         let boundary = |t: &usize| t * dims.hidden * element;
-        let largest = tokens.iter().map(boundary).max().unwrap_or(0);
-        // Small enough that a boundary wastes little, large enough that a run has few pages.
-        let page_bytes = (largest / 8 + 1).next_power_of_two() / 2;
-        let page_bytes = page_bytes.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+        let page_bytes = page_bytes(target, dims, tokens);
         let kept = |t: usize, level| match target {
             Target::Cpu => Saved::kept(dims, t, level) * size_of::<f32>(),
             Target::Gpu(gpu) => kept_bytes(dims, t, gpu.precision, level),
@@ -142,4 +156,10 @@ impl Activations {
         };
         [region("act", self.logits.end()), region("dact", self.gradients.end())]
     }
+}
+
+/// Small enough that a boundary wastes little, large enough that a run has few pages.
+fn page_bytes(target: Target, dims: &Dims, tokens: &[usize]) -> usize {
+    let largest = tokens.iter().max().unwrap_or(&0) * dims.hidden * target.element_bytes();
+    ((largest / 8 + 1).next_power_of_two() / 2).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX)
 }

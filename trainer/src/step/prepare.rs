@@ -357,6 +357,10 @@ impl Inputs<'_> {
         let mut regions = layout.regions(options.durable);
         let tokens: Vec<usize> = shapes.micro_rows.iter().map(|rows| rows * shapes.seq).collect();
         let first = regions.len() as u32;
+        if Activations::are_too_many(options.target, &dims, config.layers, &tiles, &tokens) {
+            let found = format!("{} tokens", tokens.iter().sum::<usize>());
+            return Err(Error::input("a step", "batch", "activations of fewer than 2^32 pages", found));
+        }
         let activations = Activations::on(options.target, first, &dims, config.layers, &tiles, &tokens);
         regions.extend(activations.regions());
         let scheme = Scheme { activations, tiles, kept, updates, options: options.clone() };
