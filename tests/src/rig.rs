@@ -111,6 +111,7 @@ impl Job {
             vram_bytes: setup.vram,
             disk_bytes: u64::MAX,
             is_rough: false,
+            is_roomy: false,
         }
     }
 

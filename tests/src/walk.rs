@@ -51,6 +51,7 @@ impl Walk {
                 budget_bytes: Some(bytes),
                 vram_bytes: 0,
                 is_rough: false,
+                is_roomy: false,
                 disk_bytes: u64::MAX,
             };
             prepare(&config, &manifest, &shapes, &options)

@@ -21,7 +21,6 @@ mod on_gpu;
 mod phase;
 mod phase_gpu;
 mod prepare;
-mod price;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -100,6 +99,8 @@ pub struct Options {
     pub disk_bytes: u64,
     /// Fewer ways of using a GPU are weighed: for what is asked beside the plan itself.
     pub is_rough: bool,
+    /// In an estimate: RAM leaves room to the window, as it does in the plan that is compared with.
+    pub is_roomy: bool,
 }
 
 /// Constants of the optimizer.

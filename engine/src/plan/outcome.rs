@@ -13,15 +13,6 @@ pub struct DiskTraffic {
     pub commit_bytes: u64,
 }
 
-/// What a sweep takes at least.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Bound {
-    /// Seconds: no prediction for this plan is below.
-    pub seconds: f64,
-    /// Bytes over the disk link, as predicted.
-    pub disk: DiskTraffic,
-}
-
 /// Bytes that one sweep moves over the link of a GPU, and what is in use there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DevicePrediction {

@@ -2,7 +2,7 @@
 //! beat (see `bound`), and the time of a simulated sweep (see `simulate`).
 
 use super::bound::lower_bound_ns;
-use super::outcome::{Bound, Busy, DevicePrediction, DiskTraffic, Prediction, Stall, Timeline};
+use super::outcome::{Busy, DevicePrediction, DiskTraffic, Prediction, Stall, Timeline};
 use super::rates::Rates;
 use super::simulate::{Simulated, simulate};
 use super::types::{Interval, Place, Plan, Shape};
@@ -96,13 +96,6 @@ pub(super) fn predict(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Pred
         busy: busy.collect(),
         stalls: stalls.collect(),
     }
-}
-
-/// As [`super::bound`].
-pub(super) fn bound(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Bound {
-    let commits = Commits::of(plan, shape);
-    let lower_ns = lower_bound_ns(plan, &Rates::of(profile), &commits);
-    Bound { seconds: lower_ns as f64 / SECOND as f64, disk: disk_traffic(plan, &commits) }
 }
 
 /// As [`super::timelines`].

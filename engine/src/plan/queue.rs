@@ -56,9 +56,9 @@ impl Queue {
         if entry.is_transit { home == Tier::Disk } else { home != self.tier }
     }
 
-    /// Bytes of a stay's span, 0 if it takes none, and the last use whose access comes before the stay can end.
-    pub(super) fn stay(&self, entry: &Entry, homes: &[Tier]) -> (u64, u32) {
-        if self.streams(entry, homes) { (entry.bytes, entry.last_streaming) } else { (0, entry.last) }
+    /// The last use whose access comes before the stay can end.
+    pub(super) fn last(&self, entry: &Entry, homes: &[Tier]) -> u32 {
+        if self.streams(entry, homes) { entry.last_streaming } else { entry.last }
     }
 
     /// The node that must be done before the stay can end.

@@ -51,21 +51,20 @@ use crate::id::{Run, Tier};
 /// Bytes of window that the streamed stays need; 0 if none streams.
 pub(super) fn need(queue: &Queue, homes: &[Tier]) -> u64 {
     let (mut tail, mut sum, mut sum_max, mut largest) = (0usize, 0u64, 0u64, 0u64);
-    // Of each stay the bytes of its span, 0 for none, and the last use whose access comes while it is live. Looked up
-    // once: placement asks this for hundreds of sets of homes.
-    let stays: Vec<(u64, u32)> = queue.entries.iter().map(|entry| queue.stay(entry, homes)).collect();
-    for (entry, &(bytes, _)) in queue.entries.iter().zip(&stays) {
-        if bytes == 0 {
+    for entry in &queue.entries {
+        if !queue.streams(entry, homes) {
             continue;
         }
-        sum += bytes;
+        sum += entry.bytes;
         // The oldest live stay only ever moves forward: one that is over stays over.
-        while stays[tail].1 < entry.use_ {
-            sum -= stays[tail].0;
+        while queue.last(&queue.entries[tail], homes) < entry.use_ {
+            if queue.streams(&queue.entries[tail], homes) {
+                sum -= queue.entries[tail].bytes;
+            }
             tail += 1;
         }
         sum_max = sum_max.max(sum);
-        largest = largest.max(bytes);
+        largest = largest.max(entry.bytes);
     }
     sum_max + largest
 }

@@ -127,8 +127,10 @@ pub(super) struct Fit<'a> {
     pub disk: Disk,
     /// Folders of the store.
     pub stores: &'a [PathBuf],
-    /// An estimate will do: fewer ways of using a GPU are weighed.
+    /// An estimate will do: no more is tried than what a plan has that is known.
     pub is_rough: bool,
+    /// In an estimate: RAM leaves room to the window.
+    pub is_roomy: bool,
 }
 
 /// What was asked for, so that a refusal can end with a command that works.
@@ -208,8 +210,7 @@ impl Fit<'_> {
                 };
                 let planned = Fit { is_rough: true, ..*self }.prepare(true, 1, recompute)?;
                 let writing = planned.prediction.disk.commit_bytes as f64 / self.rates.engine.disk_write_bytes_per_s;
-                let without = planned.seconds_with_commits(0);
-                cadence::checkpoint_every(without, planned.commit_seconds(without), writing)
+                cadence::checkpoint_every(planned.seconds_with_commits(0), planned.commit_seconds(), writing)
             }
         };
         let prepared = self.prepare(true, u32::try_from(every).unwrap_or(u32::MAX), self.settings.recompute)?;
@@ -234,6 +235,7 @@ impl Fit<'_> {
             vram_bytes: self.vram.for_step(),
             disk_bytes: self.disk.budget,
             is_rough: self.is_rough,
+            is_roomy: self.is_roomy,
         };
         let Model { config, manifest, .. } = self.model;
         let in_forward = prepare(config, manifest, self.shapes, &options);

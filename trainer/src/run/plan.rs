@@ -24,7 +24,6 @@ use crate::target::Gpu;
 use mt_engine::plan::Station;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::thread::ScopedJoinHandle;
 
 /// Bytes of a token where no tokenizer is at hand.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -287,7 +286,19 @@ fn with_fit<T>(question: &Question<'_>, model: &Model, ask: impl FnOnce(Fit<'_>)
     let rates = question.profile.rates(&question.stores, settings.threads as u32, device);
     let vram = Vram::new(settings, &rates, None);
     let stores = &question.stores;
-    ask(Fit { model, shapes: &shapes, micro_batch, settings, rates: &rates, ram, vram, disk, stores, is_rough: false })
+    ask(Fit {
+        model,
+        shapes: &shapes,
+        micro_batch,
+        settings,
+        rates: &rates,
+        ram,
+        vram,
+        disk,
+        stores,
+        is_rough: false,
+        is_roomy: false,
+    })
 }
 
 fn model(question: &Question<'_>) -> Result<Model> {
@@ -354,7 +365,6 @@ impl Paper<'_> {
     fn report(&self, data: Option<Rows>) -> Result<Report> {
         let (settings, prepared) = (self.fit.settings, &self.fitted.prepared);
         let config = &self.fit.model.config;
-        let (more, what_if) = self.others();
         Ok(Report {
             model: self.fit.model.name.clone(),
             parameters: self.parameters(),
@@ -375,20 +385,10 @@ impl Paper<'_> {
             limits: self.limits(),
             places: self.places(),
             step: self.step(),
-            update_only_seconds: prepared.update_prediction().map(|prediction| prediction.seconds),
+            update_only_seconds: prepared.update_prediction.as_ref().map(|prediction| prediction.seconds),
             totals: self.totals(data)?,
-            more,
-            what_if,
-        })
-    }
-
-    /// More tokens and other machines. The questions are independent, and most of the time goes into them.
-    fn others(&self) -> (Vec<More>, Vec<WhatIf>) {
-        std::thread::scope(|scope| {
-            let more = [2, 4].map(|times| scope.spawn(move || self.more(times)));
-            let changes = self.changes();
-            let changes: Vec<_> = changes.into_iter().map(|it| scope.spawn(move || self.compare(it))).collect();
-            (more.into_iter().map(joined).collect(), changes.into_iter().map(joined).collect())
+            more: [2, 4].map(|times| self.more(times)).to_vec(),
+            what_if: self.what_if(),
         })
     }
 
@@ -505,15 +505,14 @@ impl Paper<'_> {
         };
         let prepared = &self.fitted.prepared;
         let disk = &prepared.prediction.disk;
-        let update = prepared.update_prediction();
-        let last = update.as_ref().map_or(0, |update| update.disk.write_bytes);
+        let last = prepared.update_prediction.as_ref().map_or(0, |update| update.disk.write_bytes);
         let commits = self.fitted.checkpoint_every.map_or(0, |every| steps.div_ceil(every));
         // The import writes the weights alone: pages never written read as zeros.
         let import = if self.fitted.has_disk { 4 * self.parameters() } else { 0 };
         let written = (import + last)
             .saturating_add(steps.saturating_mul(disk.write_bytes))
             .saturating_add(commits.saturating_mul(disk.commit_bytes));
-        let update = update.map_or(0.0, |update| update.seconds);
+        let update = prepared.update_prediction.as_ref().map_or(0.0, |update| update.seconds);
         let drives = self.drives().max(1) as f64;
         let life = self.question.drive_life_bytes.map(|life| 100.0 * written as f64 / drives / life as f64);
         Ok(Some(Totals {
@@ -530,58 +529,47 @@ impl Paper<'_> {
         let settings = Settings { batch: times * self.fit.settings.batch, ..self.fit.settings.clone() };
         let micro_batch = inputs::micro_batch(&settings);
         let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
-        let fit = Fit { shapes: &shapes, micro_batch, settings: &settings, is_rough: true, ..self.fit };
+        let is_roomy = self.fitted.prepared.is_roomy;
+        let fit = Fit { shapes: &shapes, micro_batch, settings: &settings, is_rough: true, is_roomy, ..self.fit };
         let seconds = fit.plan().ok().map(|fitted| fitted.prepared.prediction.seconds);
         let tokens = times * self.tokens();
         More { times, tokens, seconds, tokens_per_s: seconds.map(|seconds| tokens as f64 / seconds) }
     }
 
-    /// What could be different.
-    fn changes(&self) -> Vec<Change> {
+    fn what_if(&self) -> Vec<WhatIf> {
         const STEP: u64 = 64 << 30;
-        let Fit { ram, vram, rates, .. } = self.fit;
-        let as_now = |name: &str| Change { name: name.to_owned(), ram, vram, rates: rates.clone() };
-        let with_ram = |name, budget| Change { ram: Ram { budget, ..ram }, ..as_now(name) };
+        let (ram, vram) = (self.fit.ram, self.fit.vram);
+        let with_vram = |budget| Fit { vram: Vram { budget, ..vram }, ..self.fit };
+        let with_ram = |budget| Fit { ram: Ram { budget, ..ram }, ..self.fit };
         let mut found = Vec::new();
         if self.fitted.prepared.device().is_some_and(|share| share.window_bytes > 0) {
-            found.push(Change { vram: Vram { budget: 2 * vram.budget, ..vram }, ..as_now("twice the VRAM") });
+            found.push(self.compare("twice the VRAM".to_owned(), &with_vram(2 * vram.budget)));
         }
         if self.fitted.prepared.steady.window_bytes > 0 {
-            found.push(with_ram("twice the RAM", 2 * ram.budget));
+            found.push(self.compare("twice the RAM".to_owned(), &with_ram(2 * ram.budget)));
             if ram.budget >= STEP / 8 && ram.budget != STEP {
-                found.push(with_ram("+64 GiB RAM", ram.budget + STEP));
+                found.push(self.compare("+64 GiB RAM".to_owned(), &with_ram(ram.budget + STEP)));
             }
             let drives = self.drives();
+            let rates = with_drives(self.fit.rates, (drives + 1) as f64 / drives as f64);
             let name = match drives {
                 1 => "second drive".to_owned(),
                 _ => format!("{} drives", drives + 1),
             };
-            found.push(Change { rates: with_drives(rates, (drives + 1) as f64 / drives as f64), ..as_now(&name) });
+            found.push(self.compare(name, &Fit { rates: &rates, ..self.fit }));
         }
-        found.push(Change { rates: twice_the_cores(rates), ..as_now("twice the cores") });
+        let rates = twice_the_cores(self.fit.rates);
+        found.push(self.compare("twice the cores".to_owned(), &Fit { rates: &rates, ..self.fit }));
         found
     }
 
-    fn compare(&self, change: Change) -> WhatIf {
+    fn compare(&self, change: String, other: &Fit<'_>) -> WhatIf {
         let now = self.fitted.prepared.prediction.seconds;
-        let Change { name, ram, vram, rates } = change;
-        let other = Fit { ram, vram, rates: &rates, is_rough: true, ..self.fit };
-        let times_faster = other.plan().ok().map(|fitted| now / fitted.prepared.prediction.seconds);
-        WhatIf { change: name, times_faster }
+        let other = Fit { is_rough: true, is_roomy: self.fitted.prepared.is_roomy, ..*other };
+        // An estimate tries fewer plans; the present one is as good there as it is here.
+        let times_faster = other.plan().ok().map(|fitted| (now / fitted.prepared.prediction.seconds).max(1.0));
+        WhatIf { change, times_faster }
     }
-}
-
-/// Another machine.
-struct Change {
-    name: String,
-    ram: Ram,
-    vram: Vram,
-    rates: Rates,
-}
-
-/// What a thread found; its panic is passed on.
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The rates with the link's bandwidth times `times`.

@@ -46,6 +46,7 @@ fn planned_on(gpu: GpuRates, vram: u64, ram: u64, has_disk: bool, batch: usize) 
         vram_bytes: vram,
         disk_bytes: u64::MAX,
         is_rough: false,
+        is_roomy: false,
     };
     let config = model();
     let shapes = Shapes { rows_per_micro: 4, micro_rows: vec![4; batch / 4], seq: 256 };

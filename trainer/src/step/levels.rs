@@ -1,11 +1,20 @@
 //! Which levels: the ways that are tried, and which of them wins. Pure.
 
 use super::prepare::{Inputs, Prepared};
-use super::price::Price;
 use crate::block::{Dims, Level, Saved};
 use crate::schedule::{Kept, Operation, Room, Side, candidates};
 use crate::target::Target;
 use mt_engine::{Node, Resource};
+
+/// What moves more bytes must be predicted to take at most this share of the time.
+const WORTH: f64 = 0.98;
+
+/// Drives wear: every doubling of the bytes written must make the step this many times as fast.
+const WORTH_OF_DOUBLING: f64 = 1.1;
+
+/// Written bytes of a step are compared in units of this share of the weights and moments, so that the first bytes
+/// that are written count as a few doublings and not as infinitely many.
+const WEAR_UNIT_SHARE: u64 = 16;
 
 impl Inputs<'_> {
     /// Only the layers' inputs are kept.
@@ -24,13 +33,8 @@ impl Inputs<'_> {
     /// that keep what dynamic programming finds.
     pub(super) fn with_levels(&self, nothing: Prepared) -> Prepared {
         let everything = self.everything();
-        // What beats the best so far, else that.
-        let better = |best: Option<Prepared>, kept: &Kept| {
-            let is_wanted = |price: &Price| best.as_ref().is_none_or(|best| price.beats(&best.price()));
-            let updates = nothing.scheme.updates.clone();
-            let found = self.with_layout(nothing.layout.clone(), kept.clone(), updates, &is_wanted);
-            found.ok().flatten().or(best)
-        };
+        let with =
+            |kept: &Kept| self.with_layout(nothing.layout.clone(), kept.clone(), nothing.scheme.updates.clone()).ok();
         let all = self.best(&everything).ok();
         let (room, options) = (self.room(&nothing), self.options);
         let found = |room: &Room| {
@@ -45,20 +49,17 @@ impl Inputs<'_> {
             Some(all) if all.steady.window_bytes == 0 && options.target == Target::Cpu => Vec::new(),
             _ => found(&room),
         };
+        let tried: Vec<Prepared> = all.into_iter().chain(kept.iter().filter_map(with)).collect();
         if options.target == Target::Cpu {
-            let best = match all {
-                Some(all) => faster(nothing.clone(), all),
-                None => nothing.clone(),
-            };
-            return kept.iter().fold(Some(best), better).expect("there was one to begin with");
+            return tried.into_iter().fold(nothing, faster);
         }
         // What is kept and the state of what a GPU updates compete for VRAM: nothing kept, half of the room, all of it,
         // each with its best share of the updates.
         let half = Room { vram_bytes: room.vram_bytes / 2, ..room };
         let half = found(&half).into_iter().find(|half| !kept.contains(half) && !options.is_rough);
-        let half = half.and_then(|half| better(None, &half)).map(|half| self.with_updates(half));
-        let most = kept.iter().fold(all, better).map(|most| self.with_updates(most));
-        half.into_iter().chain(most).fold(self.with_updates(nothing.clone()), faster)
+        let half = half.as_ref().and_then(with).map(|half| self.with_updates(half));
+        let most = tried.into_iter().reduce(faster).map(|most| self.with_updates(most));
+        half.into_iter().chain(most).fold(self.with_updates(nothing), faster)
     }
 
     /// What a plan that keeps nothing leaves room for.
@@ -105,5 +106,20 @@ fn sides(prepared: &Prepared) -> [Side; 2] {
 
 /// The better of two plans; the first where they are alike.
 pub(super) fn faster(best: Prepared, found: Prepared) -> Prepared {
-    if found.price().beats(&best.price()) { found } else { best }
+    let traffic = |p: &Prepared| p.prediction.disk.read_bytes + p.prediction.disk.write_bytes;
+    let share = if traffic(&found) > traffic(&best) { WORTH } else { 1.0 };
+    if found.prediction.seconds * wear_of(&found, &best) < share * best.prediction.seconds { found } else { best }
+}
+
+/// How many times as fast `found` has to be for what it writes beyond `best`; 1 where it writes no more.
+fn wear_of(found: &Prepared, best: &Prepared) -> f64 {
+    let state = 12 * u64::from(found.layout.pages()) * found.layout.page_elements as u64;
+    let unit = state / WEAR_UNIT_SHARE;
+    let written = |p: &Prepared| p.prediction.disk.write_bytes + unit;
+    wear(written(found), written(best))
+}
+
+/// How many times as fast something has to be that writes `found` bytes where `best` would do.
+pub(super) fn wear(found: u64, best: u64) -> f64 {
+    WORTH_OF_DOUBLING.powf((found as f64 / best as f64).log2().max(0.0))
 }

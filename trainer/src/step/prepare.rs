@@ -1,8 +1,8 @@
 //! Everything that is decided before a run's first step. Pure.
 
+use super::levels::wear;
 use super::phase::{self, PhaseTime};
 use super::phase_gpu;
-use super::price::Price;
 use super::{Options, Shapes};
 use crate::block::Dims;
 use crate::error::{Error, Part, Result};
@@ -13,12 +13,10 @@ use crate::model::{Manifest, ModelConfig};
 use crate::schedule::{Activations, Description, Kept, OnGpu, Program, UpdateOn, Writer};
 use crate::settings::Recompute;
 use crate::target::Target;
-use mt_engine::plan::{
-    Bound, DeviceShare, Interval, Planner, Shape, Timeline, bound, plan, predict, timeline, timelines,
-};
+use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, predict, timeline, timelines};
 use mt_engine::{
-    Budget, DeviceBackend, DeviceConfig, DeviceId, Kind, Node, Plan, PlanError, Prediction, RegionSpec, Residency, Run,
-    Schedule, Tier, record_bytes, reserved_bytes,
+    Budget, DeviceBackend, DeviceConfig, DeviceId, Kind, Node, Plan, PlanError, Prediction, Profile, RegionSpec,
+    Residency, Run, Schedule, Tier, record_bytes, reserved_bytes,
 };
 use std::sync::Arc;
 
@@ -41,6 +39,8 @@ const GPU_CHUNK_ELEMENTS: usize = 1 << 22;
 /// in another, room to fetch ahead may be worth more time than what it would save bytes. So 120 G parameters on two
 /// drives were slower in 224 GiB, which placement filled up, than in 112 GiB, which left the window 9 GiB by chance.
 const ROOMY_SHARE: u64 = 8;
+/// It moves more bytes, so it must take at most this share of the time.
+const ROOMY_GAIN: f64 = 0.98;
 /// Elements that updates on the processor are ahead of a GPU where state streams: 1 GiB of the arena's window.
 const AHEAD_ELEMENTS: usize = 1 << 26;
 
@@ -57,8 +57,12 @@ pub struct Prepared {
     pub update_only: Option<Arc<Plan>>,
     /// Expected cost of a step.
     pub prediction: Prediction,
+    /// Expected cost of a pending update alone.
+    pub update_prediction: Option<Prediction>,
     /// Bytes of the engine's arena.
     pub arena_bytes: u64,
+    /// RAM leaves room to the window that it could fill with pages.
+    pub is_roomy: bool,
     /// Bytes of everything that a step allocates in RAM beside the arena.
     pub workspace_bytes: u64,
     pub(super) scheme: Scheme,
@@ -121,20 +125,6 @@ impl Prepared {
     /// What is kept between forward and backward.
     pub fn kept(&self) -> &Kept {
         &self.scheme.kept
-    }
-
-    /// Expected cost of a pending update alone.
-    pub fn update_prediction(&self) -> Option<Prediction> {
-        let options = &self.scheme.options;
-        let plan = self.update_only.as_ref()?;
-        Some(predict(plan, &shape(&self.regions, options), &options.rates.engine))
-    }
-
-    /// What a step costs.
-    pub(super) fn price(&self) -> Price {
-        let state_bytes = state_bytes(&self.layout);
-        let every = self.scheme.options.sweeps_per_commit;
-        Price::new(self.prediction.seconds, self.prediction.disk, every, state_bytes)
     }
 
     /// The placement that every sweep over the store keeps.
@@ -246,10 +236,10 @@ impl Prepared {
         predict(&self.steady, &shape, &options.rates.engine).seconds
     }
 
-    /// Seconds that a commit adds to a run whose commits lie far apart; `without`: those of a step without commits.
-    pub fn commit_seconds(&self, without: f64) -> f64 {
+    /// Seconds that a commit adds to a run whose commits lie far apart.
+    pub fn commit_seconds(&self) -> f64 {
         const FAR_APART: u32 = 1_000;
-        let more = self.seconds_with_commits(FAR_APART) - without;
+        let more = self.seconds_with_commits(FAR_APART) - self.seconds_with_commits(0);
         f64::from(FAR_APART) * more.max(0.0)
     }
 
@@ -316,18 +306,17 @@ impl Inputs<'_> {
         if let Target::Gpu(_) = self.options.target {
             let layout = Layout::new(self.manifest, self.options.page_elements, gpu_chunk(self.manifest));
             let updates = vec![UpdateOn::Cpu; self.manifest.units.len()];
-            let found = self.with_layout(layout, kept.clone(), updates, &|_| true);
-            return found.map(|found| found.expect("any price will do"));
+            return self.with_layout(layout, kept.clone(), updates);
         }
         let mut chunk = largest_chunk(self.manifest);
         loop {
             let layout = Layout::new(self.manifest, self.options.page_elements, chunk);
             let page = layout.page_elements;
-            let is_wanted =
-                |price: &Price| best.as_ref().is_none_or(|best| price.seconds < GAIN * best.prediction.seconds);
-            match self.with_layout(layout, kept.clone(), Vec::new(), &is_wanted) {
-                Ok(Some(found)) => best = Some(found),
-                Ok(None) => break,
+            match self.with_layout(layout, kept.clone(), Vec::new()) {
+                Ok(found) if best.as_ref().is_none_or(|b| found.prediction.seconds < GAIN * b.prediction.seconds) => {
+                    best = Some(found);
+                }
+                Ok(_) => break,
                 Err(error) => least = Some(smaller(least, error)),
             }
             let streams = best.as_ref().is_none_or(|b| b.steady.window_bytes > 0);
@@ -339,15 +328,8 @@ impl Inputs<'_> {
         best.ok_or_else(|| least.expect("without a plan there is a refusal"))
     }
 
-    /// The plan with this layout that keeps this and updates there; None if its price is not wanted. That is asked of
-    /// what bounds the price from below first, since simulating a step takes longer than planning it.
-    pub(super) fn with_layout(
-        &self,
-        layout: Layout,
-        kept: Kept,
-        updates: Vec<UpdateOn>,
-        is_wanted: &dyn Fn(&Price) -> bool,
-    ) -> Result<Option<Prepared>> {
+    /// The plan with this layout that keeps this and updates there.
+    pub(super) fn with_layout(&self, layout: Layout, kept: Kept, updates: Vec<UpdateOn>) -> Result<Prepared> {
         let Inputs { config, manifest, shapes, options } = *self;
         let dims = Dims::new(config);
         let tiles = match options.target {
@@ -370,22 +352,22 @@ impl Inputs<'_> {
         let workspace_bytes = workspace_bytes(&description, options.threads);
         let windows = Windows::beside_gpu(&description);
         let programs = (&steady_program, update_program.as_ref());
-        let wanted = Wanted { state_bytes: state_bytes(&layout), is_wanted };
-        let Some(planned) = planned(options, &regions, workspace_bytes, windows, programs, &wanted)? else {
-            return Ok(None);
-        };
-        Ok(Some(Prepared {
+        let planned = planned(options, &regions, workspace_bytes, windows, programs)?;
+        let (update_only, update_prediction) = planned.update.unzip();
+        Ok(Prepared {
             layout,
             regions,
             steady: Arc::new(planned.steady),
-            update_only: planned.update.map(Arc::new),
+            update_only: update_only.map(Arc::new),
             prediction: planned.prediction,
+            update_prediction,
             arena_bytes: planned.arena_bytes,
+            is_roomy: planned.is_roomy,
             workspace_bytes,
             scheme,
             steady_program,
             update_program: update_program.unwrap_or_default(),
-        }))
+        })
     }
 }
 
@@ -428,33 +410,22 @@ fn device_bytes(options: &Options) -> Vec<(mt_engine::DeviceId, u64)> {
     options.target.gpu().map(|gpu| (gpu.device, options.vram_bytes)).into_iter().collect()
 }
 
-/// Bytes of weights and moments.
-fn state_bytes(layout: &Layout) -> u64 {
-    12 * u64::from(layout.pages()) * layout.page_elements as u64
-}
-
-/// Which prices are wanted of a plan.
-struct Wanted<'a> {
-    state_bytes: u64,
-    is_wanted: &'a dyn Fn(&Price) -> bool,
-}
-
 struct Planned {
     steady: Plan,
-    update: Option<Plan>,
+    update: Option<(Plan, Prediction)>,
     prediction: Prediction,
     arena_bytes: u64,
+    is_roomy: bool,
 }
 
-/// Plans both programs within the budget; None if the price is not wanted.
+/// Plans both programs within the budget.
 fn planned(
     options: &Options,
     regions: &[RegionSpec],
     workspace_bytes: u64,
     windows: Windows,
     (steady, update): (&Program, Option<&Program>),
-    wanted: &Wanted<'_>,
-) -> Result<Option<Planned>> {
+) -> Result<Planned> {
     let records = record_bytes(regions);
     // Without a budget, a fraction of all numbers: the planner adds to it.
     let budget_bytes = options.budget_bytes.unwrap_or(u64::MAX / 8);
@@ -466,68 +437,65 @@ fn planned(
     let budget = Budget { host_bytes, device_bytes: device_bytes(options), disk_bytes };
     let shape = shape(regions, options);
     let profile = &options.rates.engine;
-    let plan = |planner: &Planner<'_>, budget: &Budget, entry: &Residency| {
-        planner.plan(budget, entry).map_err(|error| match refusal(&error, budget, in_ram, budget_bytes) {
-            Error::DoesNotFit { part: Part::Disk, what, need_bytes, .. } => Error::DoesNotFit {
-                part: Part::Disk,
-                what,
-                need_bytes: need_bytes + records_on_disk,
-                have_bytes: options.disk_bytes,
-                hint: None,
-            },
-            other => other,
+    let plan = |schedule: &Arc<Schedule>, budget: &Budget, entry: &Residency| {
+        plan(schedule, &shape, budget, profile, entry).map_err(|error| {
+            match refusal(&error, budget, in_ram, budget_bytes) {
+                Error::DoesNotFit { part: Part::Disk, what, need_bytes, .. } => Error::DoesNotFit {
+                    part: Part::Disk,
+                    what,
+                    need_bytes: need_bytes + records_on_disk,
+                    have_bytes: options.disk_bytes,
+                    hint: None,
+                },
+                other => other,
+            }
         })
     };
-    let sound = |_: PlanError| -> ! { unreachable!("a program breaks the planner's rules") };
     let schedule = Arc::new(steady.schedule(true));
-    let planner = Planner::new(&schedule, &shape, profile).unwrap_or_else(|error| sound(error));
-    let price = |seconds, disk| Price::new(seconds, disk, options.sweeps_per_commit, wanted.state_bytes);
-    let simulated = |plan: Plan, is_wanted: &dyn Fn(&Price) -> bool| {
-        let Bound { seconds, disk } = bound(&plan, &shape, profile);
-        if !is_wanted(&price(seconds, disk)) {
-            return None;
-        }
-        let prediction = predict(&plan, &shape, profile);
-        is_wanted(&price(prediction.seconds, prediction.disk)).then_some((plan, prediction))
-    };
-    let entry = with_window(&planner, &budget, windows).unwrap_or_default();
-    let full = plan(&planner, &budget, &entry).or_else(|refused| match entry.fixed {
-        true => plan(&planner, &budget, &Residency::default()),
+    let entry = with_window(&schedule, &shape, &budget, profile, windows).unwrap_or_default();
+    let (mut steady, mut prediction) = plan(&schedule, &budget, &entry).or_else(|refused| match entry.fixed {
+        true => plan(&schedule, &budget, &Residency::default()),
         false => Err(refused),
     })?;
-    let streams = full.window_bytes > 0;
-    let mut found = simulated(full, wanted.is_wanted);
-    if streams {
+    let mut is_roomy = false;
+    if steady.window_bytes > 0 && (options.is_roomy || !options.is_rough) {
         let windows = Windows { streamed: host_bytes / ROOMY_SHARE, ..windows };
-        let entry = with_window(&planner, &budget, windows);
-        let roomy = entry.and_then(|entry| planner.plan(&budget, &entry).ok());
-        let is_better = |roomy: &Price| match &found {
-            Some((_, full)) => roomy.beats(&price(full.seconds, full.disk)),
-            None => (wanted.is_wanted)(roomy),
+        let roomy = with_window(&schedule, &shape, &budget, profile, windows);
+        let roomy = roomy.and_then(|entry| plan(&schedule, &budget, &entry).ok());
+        let is_better = |roomy: &Prediction| {
+            let unit = host_bytes / ROOMY_SHARE;
+            let written = |it: &Prediction| it.disk.write_bytes + unit;
+            roomy.seconds * wear(written(roomy), written(&prediction)) < ROOMY_GAIN * prediction.seconds
         };
-        found = roomy.and_then(|roomy| simulated(roomy, &is_better)).or(found);
+        if let Some(roomy) = roomy.filter(|(_, roomy)| is_better(roomy)) {
+            (steady, prediction, is_roomy) = (roomy.0, roomy.1, true);
+        }
     }
-    let Some((steady, prediction)) = found else { return Ok(None) };
     let update = update.map(|program| {
         let schedule = Arc::new(program.schedule(false));
         let budget = Budget { device_bytes: beside(&steady, &schedule), ..budget.clone() };
-        let planner = Planner::new(&schedule, &shape, profile).unwrap_or_else(|error| sound(error));
-        plan(&planner, &budget, &steady.exit.settled())
+        plan(&schedule, &budget, &steady.exit.settled())
     });
     let update = update.transpose()?;
     // The engine wants room for its largest page, whatever the plans need.
     let page = regions.iter().map(|region| u64::from(region.page_bytes)).max().unwrap_or(0);
-    let arena = [Some(&steady), update.as_ref()].into_iter().flatten().map(Plan::arena_bytes);
+    let arena = [Some(&steady), update.as_ref().map(|(plan, _)| plan)].into_iter().flatten().map(Plan::arena_bytes);
     let arena_bytes = arena.max().unwrap_or(0).max(page) + windows.host + records;
     if arena_bytes + workspace_bytes > budget_bytes {
         return Err(does_not_fit(arena_bytes + workspace_bytes, budget_bytes));
     }
-    Ok(Some(Planned { steady, update, prediction, arena_bytes }))
+    Ok(Planned { steady, update, prediction, arena_bytes, is_roomy })
 }
 
 /// A placement that leaves the windows these bytes beside what they need, if there is one: the planner fills VRAM and
 /// RAM with what saves bytes, and knows nothing of what a window saves in time.
-fn with_window(planner: &Planner<'_>, budget: &Budget, windows: Windows) -> Option<Residency> {
+fn with_window(
+    schedule: &Arc<Schedule>,
+    shape: &Shape<'_>,
+    budget: &Budget,
+    profile: &Profile,
+    windows: Windows,
+) -> Option<Residency> {
     let mut less = budget.clone();
     match budget.device_bytes.first() {
         Some(&(device, bytes)) => less = less.with_device(device, bytes.checked_sub(windows.vram)?),
@@ -535,7 +503,8 @@ fn with_window(planner: &Planner<'_>, budget: &Budget, windows: Windows) -> Opti
         None => {}
     }
     less.host_bytes = less.host_bytes.checked_sub(windows.streamed)?;
-    Some(planner.plan(&less, &Residency::default()).ok()?.exit.settled())
+    let (roomy, _) = plan(schedule, shape, &less, profile, &Residency::default()).ok()?;
+    Some(roomy.exit.settled())
 }
 
 /// The VRAM for another sweep over the store of a plan: its pages have the same allocation, and its work comes on top.

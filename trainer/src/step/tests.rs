@@ -57,6 +57,7 @@ fn options(recompute: Recompute, fused_backward: bool) -> Options {
         vram_bytes: 0,
         disk_bytes: u64::MAX,
         is_rough: false,
+        is_roomy: false,
     }
 }
 
@@ -78,7 +79,7 @@ fn keeping(tied: bool, rows: &[usize], options: &Options, hyper: Hyper, chunk: u
     let shapes = Shapes { rows_per_micro: rows[0], micro_rows: rows.to_vec(), seq: SEQ };
     let inputs = Inputs { config: &config, manifest: &manifest, shapes: &shapes, options };
     let layout = Layout::new(&manifest, options.page_elements, chunk);
-    let prepared = inputs.with_layout(layout, kept, Vec::new(), &|_| true).unwrap().unwrap();
+    let prepared = inputs.with_layout(layout, kept, Vec::new()).unwrap();
     let engine = Engine::create(Config::new(Vec::new(), prepared.arena_bytes), &prepared.regions).unwrap();
     let trainer = Trainer::new(engine, &config, &manifest, prepared, &shapes, Cpu::new(1).unwrap(), hyper, 0).unwrap();
     let mut schedule = Schedule::default();

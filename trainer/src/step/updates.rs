@@ -5,8 +5,8 @@
 //! and 12 down, unless the unit's state lives in VRAM, which only a unit that the GPU updates can. So a first share of
 //! the layers is what spare VRAM holds, and more of them pay until the link is as busy as the processor.
 
+use super::levels::faster;
 use super::prepare::{Inputs, Prepared};
-use super::price::Price;
 use crate::schedule::UpdateOn;
 use mt_engine::plan::Station;
 
@@ -60,9 +60,10 @@ impl Inputs<'_> {
     /// The faster of a plan and the one with `count` layers updated on the GPU.
     fn faster_with(&self, best: Prepared, count: usize) -> Prepared {
         let updates = spread(self.config.layers, count);
-        let is_wanted = |price: &Price| price.beats(&best.price());
-        let found = self.with_layout(best.layout.clone(), best.kept().clone(), updates, &is_wanted);
-        found.ok().flatten().unwrap_or(best)
+        match self.with_layout(best.layout.clone(), best.kept().clone(), updates) {
+            Ok(found) => faster(best, found),
+            Err(_) => best,
+        }
     }
 
     /// Layers on the GPU with which the processor takes as long for its updates as the link for the GPU's, where

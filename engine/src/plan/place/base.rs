@@ -9,7 +9,6 @@ use super::super::draft::Draft;
 use super::super::queue::Queue;
 use super::super::{ALIGN, window};
 use crate::id::Tier;
-use std::sync::Arc;
 
 /// Bytes of window that are enough to fetch ahead whatever the runs' sizes are.
 const COMFORT_BYTES: u64 = 64 << 20;
@@ -18,9 +17,9 @@ const COMFORT_BYTES: u64 = 64 << 20;
 const BASES_MAX: usize = 40;
 
 /// A beginning: of the first `count` runs of an order those that have no home yet are placed.
-#[derive(Clone)]
-pub(super) struct Base {
-    pub order: Arc<[u32]>,
+#[derive(Clone, Copy)]
+pub(super) struct Base<'a> {
+    pub order: &'a [u32],
     pub count: usize,
     /// Bytes of those runs.
     pub bytes: u64,
@@ -28,12 +27,7 @@ pub(super) struct Base {
     pub need: u64,
 }
 
-impl Base {
-    /// The runs that it places, but for those that have a home already.
-    pub(super) fn runs(&self) -> &[u32] {
-        &self.order[..self.count]
-    }
-
+impl Base<'_> {
     /// Window set aside for comfort in a memory of `room` bytes.
     pub(super) fn comfort(&self, room: u64) -> u64 {
         if self.need == 0 {
@@ -62,7 +56,7 @@ impl Base {
 }
 
 /// Measures the base of the first `count` runs of an order, beside the homes that are given.
-pub(super) fn measure(draft: &Draft, queue: &Queue, homes: &[Tier], order: &Arc<[u32]>, count: usize) -> Base {
+pub(super) fn measure<'a>(draft: &Draft, queue: &Queue, homes: &[Tier], order: &'a [u32], count: usize) -> Base<'a> {
     let mut homes = homes.to_vec();
     let mut bytes = 0;
     for &index in &order[..count] {
@@ -72,14 +66,13 @@ pub(super) fn measure(draft: &Draft, queue: &Queue, homes: &[Tier], order: &Arc<
             bytes += draft.runs[index as usize].bytes;
         }
     }
-    Base { order: Arc::clone(order), count, bytes, need: window::need(queue, &homes) }
+    Base { order, count, bytes, need: window::need(queue, &homes) }
 }
 
 /// Beginnings of an order where the needed window changes, found by halving: both ends first, then the middle of every
 /// stretch over which the need falls, widest level first.
-pub(super) fn bases(draft: &Draft, queue: &Queue, order: &Arc<[u32]>) -> Vec<Base> {
-    let none = vec![Tier::Disk; draft.runs.len()];
-    let measure = |count| measure(draft, queue, &none, order, count);
+pub(super) fn bases<'a>(draft: &Draft, queue: &Queue, homes: &[Tier], order: &'a [u32]) -> Vec<Base<'a>> {
+    let measure = |count| measure(draft, queue, homes, order, count);
     let mut found = vec![measure(0), measure(order.len())];
     let mut stretches = std::collections::VecDeque::from([(0, 1)]);
     while let Some((low, high)) = stretches.pop_front() {

@@ -8,29 +8,32 @@
 use super::super::draft::Draft;
 use super::super::limits::Room;
 use super::super::queue::Queue;
-use super::base::Base;
+use super::base::{Base, bases};
 use crate::error::PlanError;
-use crate::id::Tier;
+use crate::id::{DeviceId, Tier};
 
-/// Gives homes in VRAM; `bases` are beginnings of an order of the runs that the device alone uses.
+/// Gives homes in VRAM.
 pub(super) fn choose(
     draft: &Draft,
     queue: &Queue,
+    device: DeviceId,
     room: &Room<'_>,
-    bases: &[Base],
+    order: &[u32],
     homes: &mut [Tier],
 ) -> Result<(), PlanError> {
-    let own = &bases[0].order;
+    let is_own = |&&index: &&u32| draft.runs[index as usize].device == Some(device);
+    let own: Vec<u32> = order.iter().filter(is_own).copied().collect();
+    let bases = bases(draft, queue, homes, &own);
     let vram = room.at_least(bases.iter().map(Base::least).min().unwrap_or(0))?;
     // As in `host`: comfort where it can be had, and a cap where it is given up.
     let bare = vram.min(bases.iter().map(Base::comfortable_from).min().unwrap_or(0));
     let mut bytes_before = vec![0u64];
-    for &index in own.iter() {
+    for &index in &own {
         bytes_before.push(bytes_before[bytes_before.len() - 1] + draft.runs[index as usize].bytes);
     }
     // Up to the last that saves anything.
     let saving = own.iter().rposition(|&index| draft.runs[index as usize].gain > 0).map_or(0, |last| last + 1);
-    let prefix = |base: &Base, vram: u64, window_bytes: u64| {
+    let prefix = |base: &Base<'_>, vram: u64, window_bytes: u64| {
         let room = vram.checked_sub(window_bytes).filter(|&room| base.bytes <= room)?;
         let fits = bytes_before.partition_point(|&bytes| bytes <= room) - 1;
         Some(fits.min(saving).max(base.count))

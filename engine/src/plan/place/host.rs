@@ -10,21 +10,21 @@ use super::super::draft::Draft;
 use super::super::limits::{Room, no_disk};
 use super::super::queue::Queue;
 use super::super::types::Shape;
-use super::base::{Base, measure};
+use super::base::{Base, bases, measure};
+use super::order_by;
 use crate::error::PlanError;
 use crate::id::Tier;
-use std::borrow::Cow;
-use std::sync::Arc;
 
-/// Gives homes in RAM to runs that have none. `bases` are measured as if nothing lived in VRAM.
+/// Gives homes in RAM to runs that have none.
 pub(super) fn choose(
     draft: &Draft,
     queue: &Queue,
     shape: &Shape<'_>,
     room: &Room<'_>,
-    (by_gain, bases): (&Arc<[u32]>, &[Base]),
+    by_gain: &[u32],
     homes: &mut Vec<Tier>,
 ) -> Result<(), PlanError> {
+    let none = vec![Tier::Disk; draft.runs.len()];
     let all = measure(draft, queue, homes, by_gain, by_gain.len());
     let host = room.at_least(0)?;
     if all.least() <= host {
@@ -34,12 +34,14 @@ pub(super) fn choose(
     if !shape.has_disk {
         return Err(no_disk(room.budget, all.least() - host, all.least() + room.reserved));
     }
+    let by_size = order_by(draft, |index| (u64::MAX - draft.runs[index].bytes, index));
     // Where the bases are, and how much arena is comfortable, is decided as if nothing lived in VRAM.
+    let mut bases = bases(draft, queue, &none, by_gain);
+    bases.extend(self::bases(draft, queue, &none, &by_size));
     let comfortable_from = bases.iter().map(Base::comfortable_from).min().unwrap_or(0);
-    let mut bases = Cow::Borrowed(bases);
-    if homes.iter().any(|home| *home != Tier::Disk) {
-        for base in bases.to_mut() {
-            *base = measure(draft, queue, homes, &base.order, base.count);
+    if *homes != none {
+        for base in &mut bases {
+            *base = measure(draft, queue, homes, base.order, base.count);
         }
     }
 
@@ -49,12 +51,12 @@ pub(super) fn choose(
             best = found;
         }
     };
-    for base in bases.iter() {
+    for base in &bases {
         consider(fill(draft, base, host, base.comfort(host), by_gain, homes));
     }
     // Below the smallest comfortable arena the bare need has to do. The arena used for this is capped, so that comfort
     // is not given up where it can be had; capped and not dropped, so that a larger arena never saves less.
-    for base in bases.iter() {
+    for base in &bases {
         consider(fill(draft, base, host.min(comfortable_from), base.need, by_gain, homes));
     }
     match best {
@@ -80,7 +82,7 @@ fn place(homes: &mut [Tier], runs: &[u32]) {
 /// least), then runs by gain. Returns bytes saved (in parts) and the homes; None if the base does not fit.
 fn fill(
     draft: &Draft,
-    base: &Base,
+    base: &Base<'_>,
     host: u64,
     window_bytes: u64,
     by_gain: &[u32],
@@ -88,13 +90,13 @@ fn fill(
 ) -> Option<(u128, Vec<Tier>)> {
     let mut room = host.checked_sub(base.bytes + window_bytes)?;
     let mut homes = homes.to_vec();
-    place(&mut homes, base.runs());
+    place(&mut homes, &base.order[..base.count]);
     let saved = |index: u32| {
         let usage = &draft.runs[index as usize];
         u128::from(usage.bytes) * u128::from(usage.gain)
     };
     let is_in_base = |&&index: &&u32| homes[index as usize] == Tier::Host;
-    let mut sum: u128 = base.runs().iter().filter(is_in_base).map(|&index| saved(index)).sum();
+    let mut sum: u128 = base.order[..base.count].iter().filter(is_in_base).map(|&index| saved(index)).sum();
     for &index in by_gain {
         let usage = &draft.runs[index as usize];
         if usage.gain == 0 {

@@ -25,8 +25,6 @@ use super::types::{Budget, Placed, Shape};
 use super::window;
 use crate::error::PlanError;
 use crate::id::{DeviceId, Tier};
-use base::{Base, bases};
-use std::sync::Arc;
 
 /// What a placement decides.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,90 +50,45 @@ pub(super) struct Share {
     pub window_bytes: u64,
 }
 
-/// What every choice of a placement for a draft begins with, whatever the budgets are: measuring the bases takes longer
-/// than all the rest, and a draft is placed in several budgets.
-pub(super) struct Ground {
-    by_gain: Arc<[u32]>,
-    host: Queue,
-    host_bases: Vec<Base>,
-    devices: Vec<DeviceGround>,
-}
-
-/// The same of a device.
-struct DeviceGround {
-    device: DeviceId,
-    work_bytes: u64,
-    queue: Queue,
-    /// For the runs that it alone uses by gain, and by size.
-    bases: [Vec<Base>; 2],
-}
-
-impl Ground {
-    /// Measures the bases.
-    pub(super) fn new(draft: &Draft) -> Ground {
-        let by_gain = order_by(draft, |index| (u64::MAX - draft.runs[index].gain, index));
-        let by_size = order_by(draft, |index| (u64::MAX - draft.runs[index].bytes, index));
-        let host = Queue::host(draft);
-        let host_bases = [&by_gain, &by_size].into_iter().flat_map(|order| bases(draft, &host, order)).collect();
-        let of_device = |&(device, work_bytes): &(DeviceId, u64)| {
-            let queue = Queue::device(draft, device);
-            let is_own = |&&index: &&u32| draft.runs[index as usize].device == Some(device);
-            let own = [&by_gain, &by_size].map(|order| order.iter().filter(is_own).copied().collect());
-            let bases = own.map(|own| bases(draft, &queue, &own));
-            DeviceGround { device, work_bytes, queue, bases }
-        };
-        let devices = draft.work.devices.iter().map(of_device).collect();
-        Ground { by_gain, host, host_bases, devices }
-    }
-}
-
 /// Chooses what to place. VRAM is filled in two orders, and the better outcome is taken: the largest runs first may
 /// leave the windows so much smaller that more is saved.
-pub(super) fn choose(
-    draft: &Draft,
-    ground: &Ground,
-    shape: &Shape<'_>,
-    budget: &Budget,
-) -> Result<Placement, PlanError> {
-    let [by_gain, by_size] = [0, 1].map(|order| fill_devices(draft, ground, budget, order));
-    if draft.work.devices.is_empty() || by_gain.as_ref().ok() == by_size.as_ref().ok() {
-        return fill_host(draft, ground, shape, budget, by_gain?);
+pub(super) fn choose(draft: &Draft, shape: &Shape<'_>, budget: &Budget) -> Result<Placement, PlanError> {
+    let by_gain = order_by(draft, |index| (u64::MAX - draft.runs[index].gain, index));
+    let first = fill(draft, shape, budget, &by_gain, &by_gain);
+    if draft.work.devices.is_empty() {
+        return first;
     }
-    let [first, second] = [by_gain, by_size].map(|filled| fill_host(draft, ground, shape, budget, filled?));
-    match (first, second) {
+    let by_size = order_by(draft, |index| (u64::MAX - draft.runs[index].bytes, index));
+    match (first, fill(draft, shape, budget, &by_size, &by_gain)) {
         (Ok(first), Ok(second)) => Ok(if second.saved(draft) > first.saved(draft) { second } else { first }),
         (Err(_), Ok(second)) => Ok(second),
         (first, _) => first,
     }
 }
 
-/// A placement of which only VRAM is filled: the first of the two orders, or the second.
-fn fill_devices(draft: &Draft, ground: &Ground, budget: &Budget, order: usize) -> Result<Placement, PlanError> {
-    let mut homes = vec![Tier::Disk; draft.runs.len()];
-    let mut offset = vec![0; draft.runs.len()];
-    let mut devices = Vec::with_capacity(ground.devices.len());
-    for DeviceGround { device, work_bytes, queue, bases } in &ground.devices {
-        let room = Room::new(budget, queue.tier, *work_bytes);
-        device::choose(draft, queue, &room, &bases[order], &mut homes)?;
-        let share = lay_out(draft, queue, &homes, &mut offset, room.bytes());
-        devices.push((*device, share));
-    }
-    Ok(Placement { homes, offset, host: Share::default(), devices, staging_bytes: 0 })
-}
-
-/// Fills RAM beside it.
-fn fill_host(
+/// Fills all memories, VRAM in the given order.
+fn fill(
     draft: &Draft,
-    ground: &Ground,
     shape: &Shape<'_>,
     budget: &Budget,
-    filled: Placement,
+    order: &[u32],
+    by_gain: &[u32],
 ) -> Result<Placement, PlanError> {
-    let Placement { mut homes, mut offset, devices, .. } = filled;
+    let mut homes = vec![Tier::Disk; draft.runs.len()];
+    let mut offset = vec![0; draft.runs.len()];
+    let mut devices = Vec::with_capacity(draft.work.devices.len());
+    for &(device, work_bytes) in &draft.work.devices {
+        let queue = Queue::device(draft, device);
+        let room = Room::new(budget, queue.tier, work_bytes);
+        device::choose(draft, &queue, device, &room, order, &mut homes)?;
+        let share = lay_out(draft, &queue, &homes, &mut offset, room.bytes());
+        devices.push((device, share));
+    }
     let staging_bytes = staging_bytes(draft, shape, 0);
     let room = Room::new(budget, Tier::Host, draft.work.host_bytes.saturating_add(staging_bytes));
-    host::choose(draft, &ground.host, shape, &room, (&ground.by_gain, &ground.host_bases), &mut homes)?;
-    let host = lay_out(draft, &ground.host, &homes, &mut offset, room.bytes());
+    let queue = Queue::host(draft);
+    host::choose(draft, &queue, shape, &room, by_gain, &mut homes)?;
+    let host = lay_out(draft, &queue, &homes, &mut offset, room.bytes());
     Ok(Placement { homes, offset, host, devices, staging_bytes })
 }
 
@@ -161,10 +114,10 @@ fn staging_bytes(draft: &Draft, shape: &Shape<'_>, held_max: u64) -> u64 {
 }
 
 /// Indices of all runs by a key.
-fn order_by(draft: &Draft, key: impl Fn(usize) -> (u64, usize)) -> Arc<[u32]> {
+fn order_by(draft: &Draft, key: impl Fn(usize) -> (u64, usize)) -> Vec<u32> {
     let mut order: Vec<u32> = (0..draft.runs.len() as u32).collect();
     order.sort_unstable_by_key(|&index| key(index as usize));
-    order.into()
+    order
 }
 
 /// Gives the runs placed on the queue's tier their spans, in the order of regions and pages so that neighbours on disk

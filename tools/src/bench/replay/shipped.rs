@@ -43,6 +43,7 @@ mod tests {
             target: Target::Cpu,
             vram_bytes: 0,
             is_rough: false,
+            is_roomy: false,
             recompute: Recompute::All,
             fused_backward: false,
             durable: true,
