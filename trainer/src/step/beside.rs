@@ -1,11 +1,11 @@
-//! Updates whose results nobody needs at once: the processor's beside a GPU, and those of a sweep that only updates. One
-//! thread walks the program and takes all leases in its order; these updates it hands to a second one. So updates go on
-//! while the walking thread waits for pages or gives the GPU work, and the GPU gets work while the processor updates.
+//! Updates that the processor computes beside a GPU. One thread walks the program and takes all leases in its order;
+//! these updates it hands to a second one. So they go on while the walking thread waits for room in VRAM or gives the
+//! GPU work, and the GPU gets work while the processor updates.
 //!
-//! Invariants: updates are computed in the order in which they are handed over, each by all threads of the pool, so bits
-//! do not depend on who waits for whom; whoever computes them waits for nobody, so leases that are held for them come
-//! back; what is relayed to the GPU from an update waits in the engine until its lease is back. After a failure what is
-//! still handed over is only given back.
+//! Invariants: updates are computed in the order in which they are handed over, each by all threads of the pool, so
+//! bits do not depend on who waits for whom; whoever computes them waits for nobody, so leases that are held for them
+//! come back; what is relayed to the GPU from an update waits in the engine until its lease is back. After a failure
+//! what is still handed over is only given back.
 
 use super::executor::Update;
 use super::leases::{Leases, numbers};

@@ -76,7 +76,7 @@ impl<'e> Executor<'e> {
     /// Executes the whole program.
     pub(super) fn run<'s>(&mut self, program: &Program, sweep: &'s Sweep<'s>, watch: &mut Watch<'_>) -> Result<()> {
         let most = program.instructions.iter().filter(|it| is_update_alone(it)).count();
-        let Some(update) = self.task.pending.filter(|_| most > 0) else {
+        let Some(update) = self.task.pending.filter(|_| self.gpu.is_some() && most > 0) else {
             return self.walk(program, sweep, watch, None);
         };
         let means = Means { model: self.model, cpu: self.cpu, update, recorder: watch.recorder() };
@@ -86,7 +86,7 @@ impl<'e> Executor<'e> {
         })
     }
 
-    /// Goes through the instructions. With `beside` updates that are all that is wanted are handed over.
+    /// Goes through the instructions. With `beside` the processor's updates are handed over.
     fn walk<'s>(
         &mut self,
         program: &Program,
