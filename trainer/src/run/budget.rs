@@ -12,7 +12,7 @@ use crate::profile::Rates;
 use crate::settings::{Auto, Durability, Recompute, Settings};
 use crate::step::{Options, Prepared, Shapes, prepare, smaller};
 use crate::target::Target;
-use crate::vram::{CONTEXT_BYTES, CONTEXT_RAM_BYTES};
+use crate::vram::{CONTEXT_BYTES, CONTEXT_RAM_BYTES, GROWTH_RAM_BYTES};
 use std::path::{Path, PathBuf};
 
 /// For the engine's tables, rings and threads, which come after the base is measured.
@@ -43,7 +43,8 @@ impl Ram {
     /// Measures the base now: data must be read and the tokenizer dropped, the arena not made. A GPU of the settings
     /// must be open, so that its libraries count.
     pub fn measure(settings: &Settings) -> Ram {
-        Ram::with_libraries(settings, memory::resident_bytes(), 0)
+        let growth = settings.target().gpu().map_or(0, |_| GROWTH_RAM_BYTES);
+        Ram::with_libraries(settings, memory::resident_bytes(), growth)
     }
 
     /// For a process that has these bytes in use before its compute threads start, and before it opens its GPU.

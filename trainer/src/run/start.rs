@@ -20,7 +20,7 @@ use crate::model::Manifest;
 use crate::profile::{MachineProfile, Origin, Rates};
 use crate::settings::{Durability, Settings, Warmup};
 use crate::step::{Hyper, Processors, Trainer};
-use crate::vram::CONTEXT_BYTES;
+use crate::vram::{CONTEXT_BYTES, growth_bytes};
 use mt_engine::plan::Residency;
 use mt_engine::{Backend, Config, DeviceId, DirectIo, Engine, Error as EngineError, record_bytes};
 use mt_kernels::Cpu;
@@ -72,6 +72,8 @@ pub(super) struct OpenGpu {
     vram_bytes: u64,
     /// Bytes that context, libraries and kernels have taken.
     context_bytes: u64,
+    /// Bytes that will come to be in use beside what is asked for.
+    growth_bytes: u64,
     /// Bytes that were free then.
     free_bytes: u64,
 }
@@ -192,7 +194,7 @@ impl Start<'_> {
 
     fn fit_into<'a>(&'a self, ram: Ram, disk: Disk, stores: &'a [PathBuf], rates: &'a Rates) -> Fit<'a> {
         let Inputs { model, shapes, micro_batch, .. } = self.inputs;
-        let vram = Vram::new(self.settings, rates, self.gpu.get().map(|open| open.context_bytes));
+        let vram = Vram::new(self.settings, rates, self.gpu.get().map(|open| open.context_bytes + open.growth_bytes));
         Fit {
             model,
             shapes,
@@ -240,10 +242,11 @@ impl Start<'_> {
             false => (CONTEXT_BYTES, "assumed, since more than that is in use"),
         };
         let vram_bytes = (free_bytes + context_bytes).saturating_sub(VRAM_MARGIN);
+        let growth_bytes = growth_bytes(self.settings.vram.value().unwrap_or(vram_bytes));
         let context = size::human(context_bytes);
         observer.event(&Event::Notice(&format!("VRAM: context and libraries take {context} ({how})")));
         // Opened once: `run` alone does it.
-        self.gpu.get_or_init(|| OpenGpu { gpu, vram_bytes, context_bytes, free_bytes });
+        self.gpu.get_or_init(|| OpenGpu { gpu, vram_bytes, context_bytes, growth_bytes, free_bytes });
         Ok(())
     }
 
