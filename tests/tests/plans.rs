@@ -158,7 +158,8 @@ fn without_clipping_the_faster_update_schedule_that_fits_is_planned() {
         let words = format!("--ram {ram} --disk 1TiB --checkpoint-every 4");
         let (clipped, free) = (plan(&words), plan(&format!("{words} --max-grad-norm off")));
         assert_eq!(clipped["update_in_backward"], false);
-        assert!(seconds(&free) <= seconds(&clipped), "{free}");
+        // Each process plans with what it has in RAM itself, so that equal plans may differ a little.
+        assert!(seconds(&free) <= 1.001 * seconds(&clipped), "{free}");
         in_backward += u64::from(free["update_in_backward"] == true);
     }
     assert!(in_backward > 0);
