@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn without_a_driver_the_reason_is_said() {
         if Gpu::open(0).is_ok() {
-            eprintln!("skipped: this machine has a GPU");
+            crate::say::out("skipped: this machine has a GPU");
             return;
         }
         let (said, device) = chosen("", &MachineProfile::assumed(2));
