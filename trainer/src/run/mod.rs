@@ -33,6 +33,7 @@ mod trace;
 mod tracks;
 mod train;
 mod verify;
+mod wanted;
 
 pub use command_line::{CommandLine, quoted};
 pub use export::{Export, MAX_SHARD_BYTES, export};
@@ -43,16 +44,14 @@ pub use list::{Removed, list, remove};
 pub use metrics::{GpuRecord, StepRecord};
 pub use note::Note;
 pub use observer::{Ending, Event, GpuShare, Observer, Planned, RamParts, Summary};
-pub use plan::{
-    GpuPart, KeptCounts, Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, planned_stores,
-    step_seconds, wanted, wanted_by_run,
-};
+pub use plan::{GpuPart, KeptCounts, Limits, More, Place, Question, Report, Step, Totals, WhatIf, plan, step_seconds};
 pub use processes::{Last, Predicted, PredictedPhase, ProcessEnd, ProcessLine, ProcessStart};
 pub use resume::{Changes, Resumed, resume};
 pub use start::Process;
 pub use trace::{ROOM as TRACE_ROOM, Traced};
 pub use train::train;
 pub use verify::{Verified, verify};
+pub use wanted::{planned_stores, wanted, wanted_by_run};
 
 #[cfg(test)]
 mod tests;
