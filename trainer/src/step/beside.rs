@@ -10,7 +10,7 @@
 use super::executor::Update;
 use super::leases::{Leases, numbers};
 use super::model::Model;
-use super::state::{Planes, not_representable};
+use super::state::Planes;
 use crate::error::{Error, Result};
 use crossbeam::channel::{Receiver, Sender, bounded};
 use mt_engine::{HostLease, Recorder};
@@ -55,13 +55,7 @@ impl Means<'_> {
     fn update(&self, job: &mut Job<'_>) -> Result<()> {
         let at = self.model.chunks[job.unit][job.chunk];
         let grad = numbers::<f32>(&job.grad, at.len);
-        for segment in self.model.segments(job.unit, at) {
-            let local = segment.range.start - at.start..segment.range.end - at.start;
-            job.planes
-                .update(self.cpu, &self.update, segment.tensor.decay, &grad[local.clone()], &local, None)
-                .map_err(|index| not_representable(&self.update, segment.tensor, segment.range.start + index))?;
-        }
-        Ok(())
+        job.planes.update_chunk(self.cpu, self.model, &self.update, (job.unit, at), grad)
     }
 
     /// Computes what comes until nobody hands over any more.

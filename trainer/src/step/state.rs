@@ -90,12 +90,7 @@ impl Executor<'_> {
         source(self.cpu, self.workspace, from, at, Some(&mut self.sums[unit]));
         self.check_sum(unit)?;
         let gradients = source(self.cpu, self.workspace, from, at, None);
-        for segment in self.model.segments(unit, at) {
-            let local = segment.range.start - at.start..segment.range.end - at.start;
-            planes
-                .update(self.cpu, &update, segment.tensor.decay, &gradients[local.clone()], &local, None)
-                .map_err(|index| not_representable(&update, segment.tensor, segment.range.start + index))?;
-        }
+        planes.update_chunk(self.cpu, self.model, &update, (unit, at), gradients)?;
         self.left(from, at);
         Ok(())
     }
@@ -123,8 +118,25 @@ impl<'s> Planes<'s> {
         Ok(Planes { hi: leases.write()?, lo: leases.write()?, m: leases.write()?, v: leases.write()? })
     }
 
+    /// Updates a chunk of a unit, whose weights go nowhere else.
+    pub(super) fn update_chunk(
+        &mut self,
+        cpu: &Cpu,
+        model: &Model,
+        update: &Update,
+        (unit, at): (usize, Chunk),
+        gradients: &[f32],
+    ) -> Result<()> {
+        for segment in model.segments(unit, at) {
+            let local = segment.range.start - at.start..segment.range.end - at.start;
+            self.update(cpu, update, segment.tensor.decay, &gradients[local.clone()], &local, None)
+                .map_err(|index| not_representable(update, segment.tensor, segment.range.start + index))?;
+        }
+        Ok(())
+    }
+
     /// Updates the elements `range` of the chunk.
-    pub(super) fn update(
+    fn update(
         &mut self,
         cpu: &Cpu,
         update: &Update,
