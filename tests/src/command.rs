@@ -78,6 +78,8 @@ impl Place {
         command.args(words).current_dir(self.folder.path()).stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
         // Nothing of the machine's own settings comes in, nothing of the test's gets out.
         command.env("XDG_CONFIG_HOME", self.path("config")).env("XDG_CACHE_HOME", self.path("cache"));
+        // A GPU that `--device auto` found would compute other bits; these tests are of the processor.
+        command.env("CUDA_VISIBLE_DEVICES", "-1");
         command
     }
 
