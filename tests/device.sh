@@ -44,12 +44,17 @@ run() {
     dir=$1 log=$1/log failed=0
     rm -rf "$log"
     mkdir -p "$log"
-    for name in state rows products attention; do part "kernels: $name" "$dir/kernels" $name; done
+    for name in state rows products attention; do
+        part "kernels: $name" "$dir/kernels" $name
+        part "kernels: $name, times" "$dir/kernels" $name-times
+    done
     part "engine: leases in VRAM" "$dir/engine"
     for name in layers golden bits placement speed; do part "trainer: $name" "$dir/trainer" $name; done
     if command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck; do
-            part "$tool: kernels" compute-sanitizer --tool $tool --error-exitcode 1 "$dir/kernels" state rows
+            for name in state rows products attention; do
+                part "$tool: $name" compute-sanitizer --tool $tool --error-exitcode 1 "$dir/kernels" $name
+            done
         done
     else
         echo "skipped: compute-sanitizer is not installed" >>"$log/table"

@@ -3,7 +3,8 @@
 //! What fails or panics is counted, and the rest is run, as long as the device takes work.
 //!
 //! A program of its own (no test harness), so that it can be built here and run on a machine with a GPU and without
-//! Rust: `device [PART ...]` runs the parts whose names are given, or all. Skipped, loudly, where there is no device.
+//! Rust: `device [PART ...]` runs the parts whose names are given, or all; those of times are parts of their own, since
+//! tools that check every access take minutes for them. Skipped, loudly, where there is no device.
 
 #[path = "device/attention.rs"]
 mod attention;
@@ -26,8 +27,16 @@ use std::time::Instant;
 /// A part by its name.
 type Part = (&'static str, fn(&mut Rig));
 
-const PARTS: [Part; 4] =
-    [("state", state::run), ("rows", rows::run), ("products", products::run), ("attention", attention::run)];
+const PARTS: [Part; 8] = [
+    ("state", state::run),
+    ("rows", rows::run),
+    ("products", products::run),
+    ("attention", attention::run),
+    ("state-times", state::times),
+    ("rows-times", rows::times),
+    ("products-times", products::times),
+    ("attention-times", attention::times),
+];
 
 fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();

@@ -32,6 +32,10 @@ pub fn run(rig: &mut Rig) {
             both(rig, Shape { rows: 1, seq: 320, ..shape }, Sees::All);
         }
     }
+}
+
+/// Prints times and rates.
+pub fn times(rig: &mut Rig) {
     for dim in [64, 80, 96, 128, 256] {
         rig.attempt("speed of attention", |rig| speed::<u16>(rig, dim, 8, 1_024));
     }

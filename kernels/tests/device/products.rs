@@ -14,6 +14,10 @@ pub fn run(rig: &mut Rig) {
         rig.attempt("product", |rig| products::<u16, f32>(rig, Precision::Fp32, size, 1e-5));
         rig.attempt("product", |rig| products::<u16, u16>(rig, Precision::Fp32, size, u16::ROUNDING + 1e-5));
     }
+}
+
+/// Prints times and rates.
+pub fn times(rig: &mut Rig) {
     rig.attempt("speed of products", speed);
 }
 

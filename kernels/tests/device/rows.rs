@@ -11,6 +11,10 @@ use mt_kernels::reference;
 pub fn run(rig: &mut Rig) {
     both::<f32>(rig);
     both::<u16>(rig);
+}
+
+/// Prints times and rates.
+pub fn times(rig: &mut Rig) {
     rig.attempt("speed of the rows' kernels", speed::<u16>);
 }
 

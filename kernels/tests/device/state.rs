@@ -14,6 +14,10 @@ pub fn run(rig: &mut Rig) {
     rig.attempt("planes", planes);
     rig.attempt("chunks", chunks);
     rig.attempt("casts", casts);
+}
+
+/// Prints times and rates.
+pub fn times(rig: &mut Rig) {
     rig.attempt("speed of the state's kernels", speed);
 }
 
