@@ -1,5 +1,7 @@
 //! Predicted against measured: twelve configurations of one model, each trained for a few steps in a process of its
-//! own, with the machine's profile taken before and after. A configuration whose profile drifted is repeated.
+//! own, with the machine's profile taken before and after. A configuration whose profile drifted is repeated. The run is
+//! planned with the profile from before it; what is compared is the mean of the predictions from both profiles, since a
+//! machine that others share changes while a configuration runs.
 //!
 //! `cargo bench -p mt-benches --bench prediction -- --model DIR`, with `--help` for the rest. Exit code 1 where a
 //! prediction is off by more than a tenth, traffic exceeds the formula by more than 3%, the kernel counted more than 3%
@@ -102,7 +104,10 @@ struct Args {
     /// Runs one configuration and prints its result: for the process that this one starts.
     #[arg(long, hide = true)]
     child: Option<usize>,
-    /// The profile to predict with, for that process.
+    /// Prints what a step of this configuration is predicted to take: for another such process.
+    #[arg(long, hide = true)]
+    predict: Option<usize>,
+    /// The profile to predict with, for those processes.
     #[arg(long, hide = true)]
     profile: Option<PathBuf>,
     /// Prints a profile for this configuration: for another such process.
@@ -141,10 +146,12 @@ fn main() -> ExitCode {
         print!("{}", profile.to_json());
         return ExitCode::SUCCESS;
     }
-    if let Some(index) = args.child {
+    if let Some(index) = args.child.or(args.predict) {
         let path = args.profile.as_ref().expect("a child gets a profile");
         let profile = MachineProfile::read(path).expect("the profile that was just written");
-        println!("{}", Trial { args: &args, case: CASES[index], model: &model, config, profile }.run());
+        let trial = Trial { args: &args, case: CASES[index], model: &model, config, profile };
+        let printed = if args.child.is_some() { trial.run().to_string() } else { trial.predict().to_string() };
+        println!("{printed}");
         return ExitCode::SUCCESS;
     }
     println!(
@@ -207,8 +214,12 @@ fn judged(args: &Args, index: usize) -> Judged {
             path
         });
         let words = ["--child", &number, "--profile", file.to_str().expect("a UTF-8 path")];
-        let result = serde_json::from_str(&child(args, &saved, &words)).expect("a child prints its result");
+        let mut result: Value = serde_json::from_str(&child(args, &saved, &words)).expect("a child prints its result");
         let after = child(args, &None, &["--probe", &number]);
+        std::fs::write(&file, &after).expect("the profile is written");
+        let words = ["--predict", &number, "--profile", file.to_str().expect("a UTF-8 path")];
+        let then: f64 = child(args, &None, &words).trim().parse().expect("a child prints seconds");
+        result["predicted"] = json!(f64::midpoint(result["predicted"].as_f64().expect("a number"), then));
         let drift = drift(&before, &after);
         if drift > DRIFT_MAX && attempt < TRIES {
             eprintln!("{}: the profile drifted by {:.0}%, again", CASES[index].name, 100.0 * drift);
@@ -289,18 +300,29 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    fn run(&self) -> Value {
-        let folder = tempfile::tempdir_in(&self.args.dir).expect("a folder for the store");
-        let store = folder.path().join("store");
+    fn job(&self) -> Job {
         let limit = self.case.clip.then_some(1.0);
         let hyper = Hyper { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1, max_grad_norm: limit };
-        let job = Job {
+        Job {
             config: self.config.clone(),
             dir: self.model.to_path_buf(),
             micro_rows: vec![self.case.rows; self.case.micros],
             seq: self.case.seq,
             hyper,
-        };
+        }
+    }
+
+    /// Predicted seconds of a step.
+    fn predict(&self) -> f64 {
+        let job = self.job();
+        let setup = self.setup(&job, self.args.dir.join("store"), &self.profile);
+        job.prepare(&setup).expect("the budget suffices").prediction.seconds
+    }
+
+    fn run(&self) -> Value {
+        let folder = tempfile::tempdir_in(&self.args.dir).expect("a folder for the store");
+        let store = folder.path().join("store");
+        let job = self.job();
         let setup = self.setup(&job, store.clone(), &self.profile);
         let prepared = job.prepare(&setup).expect("the budget suffices");
         let saved = self.args.saved.as_ref().map(|path| {

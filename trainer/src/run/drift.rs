@@ -123,11 +123,15 @@ impl Drift {
         let [first, second] = typical.waits;
         let waited = first + second;
         let rest = seconds - typical.compute - typical.update - waited;
+        let between = match self.on_gpu {
+            false => "commits and what lies between steps",
+            true => "commits, and a GPU that others use too or that has no work yet,",
+        };
         let parts = [
             (typical.compute, compute, "computing"),
             (typical.update, update, "updating"),
             (waited, wait, "waiting for pages"),
-            (rest, 0.0, "commits and what lies between steps"),
+            (rest, 0.0, between),
         ];
         let by = |part: &(f64, f64, &str)| sign * (part.0 - part.1);
         let (found, planned, what) =
@@ -326,6 +330,10 @@ mod tests {
             "computing takes 1.10 s instead of 0.600 s: the GPU is 0.545 times as fast as \
                                        the profile says"
         ));
+        let shared = GpuTimes { gpu_link_wait_seconds: 0.2, ..gpu };
+        assert!(
+            told(&shared).ends_with("commits, and a GPU that others use too or that has no work yet, take 0.500 s")
+        );
         let waits = GpuTimes { gpu_link_wait_seconds: 0.1, gpu_processor_wait_seconds: 0.6, ..gpu };
         assert!(told(&waits).ends_with(
             "waiting for pages takes 0.700 s instead of 0.200 s, most of it for the \
