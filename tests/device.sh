@@ -51,10 +51,11 @@ run() {
     part "engine: leases in VRAM" "$dir/engine"
     for name in layers golden bits placement speed; do part "trainer: $name" "$dir/trainer" $name; done
     if command -v compute-sanitizer >/dev/null; then
-        for tool in memcheck racecheck; do
-            for name in state rows products attention; do
-                part "$tool: $name" compute-sanitizer --tool $tool --error-exitcode 1 "$dir/kernels" $name
-            done
+        for name in state rows products attention; do
+            part "memcheck: $name" compute-sanitizer --tool memcheck --error-exitcode 1 "$dir/kernels" $name
+        done
+        for name in state rows products attention-small; do
+            part "racecheck: $name" compute-sanitizer --tool racecheck --error-exitcode 1 "$dir/kernels" $name
         done
     else
         echo "skipped: compute-sanitizer is not installed" >>"$log/table"

@@ -27,11 +27,12 @@ use std::time::Instant;
 /// A part by its name.
 type Part = (&'static str, fn(&mut Rig));
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("state", state::run),
     ("rows", rows::run),
     ("products", products::run),
     ("attention", attention::run),
+    ("attention-small", attention::small),
     ("state-times", state::times),
     ("rows-times", rows::times),
     ("products-times", products::times),

@@ -34,6 +34,16 @@ pub fn run(rig: &mut Rig) {
     }
 }
 
+/// One short case of each form of the kernels, in both precisions: a check of every access to shared memory for races
+/// takes longer than nine minutes for all cases, and seconds for these. Two tiles of keys, the second in part.
+pub fn small(rig: &mut Rig) {
+    for dim in [20, 64, 80, 96, 128, 256] {
+        let (layout, scale) = (Layout::Beside, 1.0 / (dim as f32).sqrt());
+        let shape = Shape { rows: 1, seq: 100, heads: 2, kv_heads: 1, head_dim: dim, layout, scale, cap: None };
+        both(rig, shape, Sees::Window(70));
+    }
+}
+
 /// Prints times and rates.
 pub fn times(rig: &mut Rig) {
     for dim in [64, 80, 96, 128, 256] {
