@@ -41,6 +41,8 @@ pub struct LinkRates {
     pub upload_both_bytes_per_s: f64,
     /// VRAM to RAM while the other way is in use too.
     pub download_both_bytes_per_s: f64,
+    /// Share of these rates that is left while the host computes, whose threads take of RAM's bandwidth.
+    pub busy_share: f64,
     /// Seconds for which a transfer keeps its way beside the time of its bytes.
     pub latency_s: f64,
 }
@@ -73,6 +75,7 @@ impl LinkRates {
             download_bytes_per_s: 24e9,
             upload_both_bytes_per_s: 20e9,
             download_both_bytes_per_s: 20e9,
+            busy_share: 1.0,
             latency_s: 5e-6,
         }
     }

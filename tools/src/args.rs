@@ -380,7 +380,10 @@ pub struct Probe {
     /// Shapes to measure, as JSON
     #[arg(long, value_name = "JSON")]
     pub wanted: String,
-    /// Profile of this machine to which only the shapes are added
+    /// GPUs to measure, from the first on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub gpus: usize,
+    /// Profile of this machine to which only the shapes and GPUs are added
     #[arg(long, value_name = "FILE")]
     pub known: Option<String>,
 }

@@ -16,6 +16,20 @@ struct Found {
     vram: u64,
 }
 
+/// GPUs whose rates a plan needs, from the first on; 0 where there is none.
+pub fn gpus_wanted(resolved: &Resolved) -> usize {
+    let device = if resolved.is_device_open { Device::Cuda(0) } else { resolved.settings.device };
+    gpus_of(device)
+}
+
+/// The same for a device that is settled.
+pub fn gpus_of(device: Device) -> usize {
+    match device {
+        Device::Cuda(index) if Gpu::is_there(index as usize) => index as usize + 1,
+        _ => 0,
+    }
+}
+
 /// Settles what computes, where nothing says it, and gives the reason; None where something does. A profile from a file
 /// is of the machine that is planned for: its GPU is meant, not this machine's.
 pub fn choose(
@@ -63,7 +77,7 @@ fn in_profile(profile: &MachineProfile) -> Result<Found, String> {
 /// The first GPU of this machine, if driver and libraries are there.
 fn here() -> Result<Found, String> {
     let look = || {
-        let gpu = Gpu::open(0)?;
+        let gpu = Gpu::open(0, None)?;
         let vram = gpu.facts()?.free_bytes;
         Ok::<Found, mt_trainer::error::Error>(Found { name: gpu.name().to_owned(), vram })
     };
@@ -120,7 +134,7 @@ mod tests {
 
     #[test]
     fn without_a_driver_the_reason_is_said() {
-        if Gpu::open(0).is_ok() {
+        if Gpu::is_there(0) {
             crate::say::out("skipped: this machine has a GPU");
             return;
         }

@@ -3,17 +3,17 @@
 
 use crate::args::Probe;
 use crate::failure::Failure;
-use crate::say;
+use crate::{profiles, say};
 use mt_trainer::Error;
 use mt_trainer::profile::MachineProfile;
-use mt_trainer::profile::probe::{Wanted, add, machine};
+use mt_trainer::profile::probe::{Wanted, add, add_gpus, machine};
 use std::path::{Path, PathBuf};
 
 /// Measures and prints.
 pub fn run(args: &Probe) -> Result<u8, Failure> {
     let wanted: Wanted = serde_json::from_str(&args.wanted)
         .map_err(|error| Error::input("command line", "--wanted", "shapes", error.to_string()))?;
-    let profile = match &args.known {
+    let mut profile = match &args.known {
         Some(path) => {
             let mut profile = MachineProfile::read(Path::new(path))?;
             add(&mut profile, &wanted)?;
@@ -24,6 +24,12 @@ pub fn run(args: &Probe) -> Result<u8, Failure> {
             machine(&dirs, args.threads, &wanted)?
         }
     };
+    if profile.gpus.len() < args.gpus
+        && let Err(error) = add_gpus(&mut profile, args.gpus, profiles::gpu_cache().as_deref())
+    {
+        // What else was measured is of use without it.
+        say::err(format_args!("the GPU could not be probed, its rates are assumed: {error}"));
+    }
     say::out(profile.to_json().trim_end());
     Ok(0)
 }

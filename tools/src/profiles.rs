@@ -1,7 +1,7 @@
 //! Which profile a command plans with. `--profile FILE` and `assumed` say it; `auto` is the saved profile if it is of
 //! this machine, else what a probe of about two seconds finds, kept for the next time, else what is assumed.
 //!
-//! Saved: `$XDG_CONFIG_HOME/megatrain/profile.json`; a model's shapes that it lacks are probed and added. Kept:
+//! Saved: `$XDG_CONFIG_HOME/megatrain/profile.json`; a model's shapes, and GPUs, that it lacks are probed and added. Kept:
 //! `$XDG_CACHE_HOME/megatrain/probe-....json`, a file for each machine, number of threads and set of file systems; what
 //! runs measure goes into it, a part of the way each time. A probe that fails or cannot be kept is told, never an
 //! error.
@@ -37,6 +37,16 @@ pub struct Request {
     pub threads: u64,
     /// Shapes of the kernels; None: they are not known, and nothing is probed.
     pub wanted: Option<Wanted>,
+    /// GPUs, from the first on.
+    pub gpus: usize,
+}
+
+impl Request {
+    /// Whether something is wanted that a profile does not have.
+    fn exceeds(&self, profile: &MachineProfile) -> bool {
+        let has_shapes = self.wanted.as_ref().is_none_or(|wanted| wanted.clone().missing(&profile.compute).is_empty());
+        !has_shapes || profile.gpus.len() < self.gpus
+    }
 }
 
 impl Choice {
@@ -105,13 +115,12 @@ pub fn saved(machine: &Machine) -> Option<MachineProfile> {
     }
 }
 
-/// A saved profile with the shapes that it lacks, which are probed and added to its file: between shapes that are far
-/// apart rates cannot be read off. What was measured stays as it is.
+/// A saved profile with the shapes and GPUs that it lacks, which are probed and added to its file: between shapes that
+/// are far apart rates cannot be read off. What was measured stays as it is.
 fn completed(profile: MachineProfile, request: &Request) -> MachineProfile {
-    let lacking = request.wanted.as_ref().filter(|wanted| !(*wanted).clone().missing(&profile.compute).is_empty());
-    let Some((wanted, file)) = lacking.zip(saved_file()) else { return profile };
-    let dirs = directories(&request.stores);
-    probe(&dirs, request.threads, wanted, Some((&file, profile.clone()))).unwrap_or(profile)
+    let wanted = request.wanted.as_ref().filter(|_| request.exceeds(&profile));
+    let Some((wanted, file)) = wanted.zip(saved_file()) else { return profile };
+    probe(request, wanted, Some((&file, profile.clone()))).unwrap_or(profile)
 }
 
 /// What an earlier probe kept, as far as it goes, and a probe for the rest.
@@ -121,9 +130,9 @@ fn probed(machine: &Machine, request: &Request) -> Option<MachineProfile> {
     let file = kept_file(machine, request.threads, &dirs);
     let known = file.as_ref().and_then(|file| kept(file, machine, &dirs));
     let profile = match known {
-        Some(kept) if wanted.clone().missing(&kept.compute).is_empty() => Some(kept),
-        Some(kept) => probe(&dirs, request.threads, wanted, file.as_deref().map(|file| (file, kept))),
-        None => probe(&dirs, request.threads, wanted, None).inspect(|profile| keep(file.as_deref(), profile)),
+        Some(kept) if !request.exceeds(&kept) => Some(kept),
+        Some(kept) => probe(request, wanted, file.as_deref().map(|file| (file, kept))),
+        None => probe(request, wanted, None).inspect(|profile| keep(file.as_deref(), profile)),
     };
     profile.map(|mut profile| {
         // The same file systems may be asked for by other folders of theirs.
@@ -147,17 +156,13 @@ fn take_in(file: &Path, machine: &Machine, dirs: &[PathBuf], measured: &Measured
 }
 
 /// Probes in a process of its own; with `kept`, only the shapes that it lacks.
-fn probe(
-    dirs: &[PathBuf],
-    threads: u64,
-    wanted: &Wanted,
-    kept: Option<(&Path, MachineProfile)>,
-) -> Option<MachineProfile> {
+fn probe(request: &Request, wanted: &Wanted, kept: Option<(&Path, MachineProfile)>) -> Option<MachineProfile> {
     let begin = Instant::now();
     let mut command = Command::new(std::env::current_exe().ok()?);
-    command.arg("probe").arg("--threads").arg(threads.to_string()).stdin(Stdio::null());
+    command.arg("probe").arg("--threads").arg(request.threads.to_string()).stdin(Stdio::null());
     command.arg("--wanted").arg(serde_json::to_string(wanted).expect("shapes are numbers and names"));
-    dirs.iter().for_each(|dir| _ = command.arg("--dir").arg(dir));
+    command.arg("--gpus").arg(request.gpus.to_string());
+    directories(&request.stores).iter().for_each(|dir| _ = command.arg("--dir").arg(dir));
     if let Some((file, _)) = &kept {
         command.arg("--known").arg(file);
     }
@@ -177,6 +182,7 @@ fn probe(
         Ok(profile) => profile,
         Err(error) => return failed(&error.to_string()),
     };
+    String::from_utf8_lossy(&output.stderr).lines().for_each(say::err);
     if let Some((file, _)) = &kept {
         keep(Some(file), &profile);
     }
@@ -254,7 +260,22 @@ fn folder(variable: &str, below_home: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mt_trainer::profile::Origin;
+    use mt_trainer::model::ModelConfig;
+    use mt_trainer::profile::{GpuRates, Origin};
+
+    #[test]
+    fn a_profile_is_probed_for_the_shapes_and_gpus_that_it_lacks() {
+        let known = MachineProfile { gpus: vec![GpuRates::assumed()], ..MachineProfile::assumed(2) };
+        let text = r#"{"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}"#;
+        let config = ModelConfig::parse(text, Path::new("config.json")).unwrap();
+        let request = |shapes: bool, gpus| {
+            let wanted = shapes.then(|| Wanted::new(&config, 1, 16));
+            Request { stores: Vec::new(), threads: 2, wanted, gpus }
+        };
+        assert!(!request(false, 0).exceeds(&known) && !request(false, 1).exceeds(&known));
+        assert!(request(false, 2).exceeds(&known) && request(true, 1).exceeds(&known));
+    }
 
     #[test]
     fn what_runs_measure_goes_into_the_kept_profile_of_this_machine_alone() {

@@ -1,13 +1,14 @@
 //! `mt resume`.
 
 use crate::args::Resume;
+use crate::device::gpus_of;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::say;
 use crate::train_cmd::code;
 use crate::{profiles, values};
 use mt_trainer::Error;
-use mt_trainer::run::{Changes, CommandLine, Process, Resumed, Traced, resume, wanted_by_run};
+use mt_trainer::run::{Changes, CommandLine, Process, Resumed, Traced, WantedByRun, resume, wanted_by_run};
 use mt_trainer::settings::{Auto, STEPS_MAX};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -32,9 +33,9 @@ pub fn run(args: &Resume, command: CommandLine, started: Instant) -> Result<u8, 
         stores: args.store.iter().map(|text| moved(text)).collect::<Result<_, _>>()?,
     };
     let choice = profiles::Choice::parse(&args.profile).map_err(|e| refuse("profile", &e, &args.profile))?;
-    let (stores, threads, wanted) = wanted_by_run(Path::new(&args.run));
+    let WantedByRun { stores, threads, wanted, device } = wanted_by_run(Path::new(&args.run));
     let threads = changes.threads.or(threads).unwrap_or_else(values::all_threads);
-    let request = profiles::Request { stores, threads, wanted };
+    let request = profiles::Request { stores, threads, wanted, gpus: gpus_of(device) };
     let trace = read(&args.trace, "trace", values::here)?;
     let steps = read(&args.trace_steps, "trace-steps", values::steps)?.unwrap_or(values::TRACED);
     let process = Process {

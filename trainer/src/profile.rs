@@ -3,8 +3,8 @@
 //! A profile is *measured* (by a benchmark, saved; or by the runs that were planned with it), *probed* (in seconds,
 //! when none is saved) or *assumed*. Predictions and the choice between plans depend on it; results never do.
 //!
-//! `compute` has the processor's kernels, `disk` the drives, `gpu` GPUs and their links; `probe` measures the first
-//! two, `feedback` takes in what runs measure; this file holds them together.
+//! `compute` has the processor's kernels, `disk` the drives, `gpu` GPUs and their links; `probe` measures them,
+//! `feedback` takes in what runs measure; this file holds them together.
 
 pub mod compute;
 pub mod disk;
@@ -30,6 +30,8 @@ const SYNC_SECONDS: f64 = 0.02;
 /// a plan's nanoseconds do not overflow.
 const RATES: RangeInclusive<f64> = 1e6..=1e18;
 const LATENCY_MAX: f64 = 1.0;
+/// Shares of a link's rates that a busy processor may leave.
+const BUSY: RangeInclusive<f64> = 0.01..=1.0;
 
 /// Version of the file's fields.
 pub const VERSION: u32 = 1;
@@ -183,6 +185,10 @@ impl MachineProfile {
             let expected = format!("seconds above 0, at most {LATENCY_MAX}");
             return Err(refuse("latency_s, launch_s", &expected, bad.to_string()));
         }
+        if let Some(bad) = profile.gpus.iter().map(|gpu| gpu.link.busy_share).find(|share| !BUSY.contains(share)) {
+            let expected = format!("a part from {} to {}", BUSY.start(), BUSY.end());
+            return Err(refuse("busy_share", &expected, bad.to_string()));
+        }
         if profile.machine.cores == 0 || profile.compute.threads == 0 {
             return Err(refuse("cores, threads", "at least 1", "0".to_owned()));
         }
@@ -237,16 +243,18 @@ impl MachineProfile {
     pub fn rates_in_words(&self) -> String {
         let disk = &self.disks[0];
         let fastest = self.compute.products.iter().map(|point| point.operations_per_s).fold(0.0, f64::max);
+        let gpus: Vec<String> = self.gpus.iter().map(|gpu| format!("; {}", gpu.in_words())).collect();
         format!(
             "products up to {:.0} G operations/s on {} threads, AdamW {:.2} G elements/s; disk {:.2} GB/s read, {:.2} \
-             written, {:.2} both ways, {:.2} core-seconds a GB",
+             written, {:.2} both ways, {:.2} core-seconds a GB{}",
             fastest * 1e-9,
             self.compute.threads,
             self.compute.adamw_elements_per_s * 1e-9,
             disk.read_bytes_per_s * 1e-9,
             disk.write_bytes_per_s * 1e-9,
             disk.mixed_bytes_per_s * 1e-9,
-            self.transfer_cpu_s_per_byte * 1e9
+            self.transfer_cpu_s_per_byte * 1e9,
+            gpus.concat()
         )
     }
 
@@ -293,6 +301,20 @@ mod tests {
             assert!(text != profile.to_json(), "{from}");
             let error = MachineProfile::parse(&text, path).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_a_busy_processor_leaves_of_a_link_is_a_part_and_all_of_it_where_nobody_measured() {
+        let profile = MachineProfile { gpus: vec![GpuRates::assumed()], ..MachineProfile::assumed(8) };
+        let (text, path) = (profile.to_json(), Path::new("profile.json"));
+        let without = text.lines().filter(|line| !line.contains("busy_share")).collect::<Vec<_>>().join("\n");
+        assert!(without.len() < text.len());
+        assert_eq!(MachineProfile::parse(&without, path).unwrap(), profile);
+        for bad in ["0.0", "1.5", "-0.5"] {
+            let text = text.replace("\"busy_share\": 1.0", &format!("\"busy_share\": {bad}"));
+            let error = MachineProfile::parse(&text, path).unwrap_err().to_string();
+            assert!(error.contains("busy_share") && error.contains("a part from 0.01 to 1"), "{error}");
         }
     }
 

@@ -64,11 +64,8 @@ impl Gpu {
     /// # Errors
     /// What is missing or too old, with what was found and what is needed.
     pub fn open(index: usize, search: &Search, cache: Option<PathBuf>) -> Result<Gpu, Error> {
+        let devices = Gpu::count()?;
         let found = driver_version()?;
-        let devices = match result::init().and_then(|()| result::device::get_count()) {
-            Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => 0,
-            other => usize::try_from(driver("starting the driver", other)?).unwrap_or(0),
-        };
         if index >= devices {
             return Err(Error::NoDevice { asked: index, found: devices });
         }
@@ -84,6 +81,18 @@ impl Gpu {
         let blaslt = BlasLt::open(search, found)?;
         let functions = Mutex::new(HashMap::new());
         Ok(Gpu { inner: Arc::new(Inner { context, name, arch, compiler, functions, blaslt }) })
+    }
+
+    /// Number of devices that the driver shows to this process. Opens none.
+    ///
+    /// # Errors
+    /// There is no driver, or one that is too old or does not start.
+    pub fn count() -> Result<usize, Error> {
+        driver_version()?;
+        match result::init().and_then(|()| result::device::get_count()) {
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Ok(0),
+            other => Ok(usize::try_from(driver("starting the driver", other)?).unwrap_or(0)),
+        }
     }
 
     /// Name of the device.

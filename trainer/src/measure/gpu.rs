@@ -1,7 +1,13 @@
 //! A GPU that is measured, and what it says of itself.
 
 use crate::error::Result;
-use mt_kernels::cuda::{self, Search, link};
+use mt_kernels::cuda::{self, Queue, Search, link};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Calls of one measurement, at least and at most.
+const CALLS_MIN: usize = 2;
+const CALLS_MAX: usize = 10_000;
 
 /// An open GPU.
 pub struct Gpu {
@@ -22,12 +28,17 @@ pub struct Facts {
 }
 
 impl Gpu {
-    /// Opens GPU `index` with its libraries.
+    /// Opens GPU `index` with its libraries. What is compiled for it is kept in `cache`, if given.
     ///
     /// # Errors
     /// `Gpu`: what is missing or too old.
-    pub fn open(index: usize) -> Result<Gpu> {
-        Ok(Gpu { inner: cuda::Gpu::open(index, &Search::from_env(), None)? })
+    pub fn open(index: usize, cache: Option<PathBuf>) -> Result<Gpu> {
+        Ok(Gpu { inner: cuda::Gpu::open(index, &Search::from_env(), cache)? })
+    }
+
+    /// Whether there is such a GPU and its driver. Opens nothing on it.
+    pub fn is_there(index: usize) -> bool {
+        cuda::Gpu::count().is_ok_and(|count| index < count)
     }
 
     /// Its name.
@@ -52,4 +63,24 @@ impl Gpu {
     pub(super) fn inner(&self) -> &cuda::Gpu {
         &self.inner
     }
+}
+
+/// Seconds of one of many calls that are put on a queue one behind the other, for about this time; one before them finds
+/// libraries and caches cold, a few more say how many that is.
+pub(super) fn seconds_each(
+    queue: &Queue,
+    time: Duration,
+    mut call: impl FnMut(&Queue) -> std::result::Result<(), cuda::Error>,
+) -> Result<f64> {
+    let mut each = |count: usize| -> Result<f64> {
+        let start = Instant::now();
+        for _ in 0..count {
+            call(queue)?;
+        }
+        queue.synchronize()?;
+        Ok(start.elapsed().as_secs_f64() / count as f64)
+    };
+    each(1)?;
+    let count = (time.as_secs_f64() / each(CALLS_MIN)?).ceil() as usize;
+    each(count.clamp(CALLS_MIN, CALLS_MAX))
 }

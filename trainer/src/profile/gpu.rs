@@ -51,8 +51,16 @@ pub struct Link {
     pub upload_both_bytes_per_s: f64,
     /// VRAM to RAM while the other way is in use too.
     pub download_both_bytes_per_s: f64,
+    /// Share of these rates that is left while the processor updates state, which takes of RAM's bandwidth.
+    #[serde(default = "whole")]
+    pub busy_share: f64,
     /// Seconds that a transfer takes beside its bytes.
     pub latency_s: f64,
+}
+
+/// Where nobody measured what the processor takes.
+fn whole() -> f64 {
+    1.0
 }
 
 /// A GPU of a machine.
@@ -115,6 +123,7 @@ impl GpuRates {
                 download_bytes_per_s: 25e9,
                 upload_both_bytes_per_s: 21e9,
                 download_both_bytes_per_s: 21e9,
+                busy_share: whole(),
                 latency_s: 5e-6,
             },
             products: ASSUMED.into_iter().flat_map(point).collect(),
@@ -137,6 +146,7 @@ impl GpuRates {
             download_bytes_per_s,
             upload_both_bytes_per_s,
             download_both_bytes_per_s,
+            busy_share: _,
             latency_s: _,
         } = self.link;
         let mut rates = vec![
@@ -159,6 +169,22 @@ impl GpuRates {
         rates
     }
 
+    /// The rates that matter most, in words.
+    pub(super) fn in_words(&self) -> String {
+        let products = self.products.iter().filter(|point| point.precision == Precision::Bf16);
+        let fastest = products.map(|point| point.operations_per_s).fold(0.0, f64::max);
+        let Link { upload_bytes_per_s: up, download_bytes_per_s: down, busy_share, .. } = self.link;
+        format!(
+            "{}: products up to {:.0} T operations/s in bf16, link {:.1} GB/s up and {:.1} down, {:.0}% of it while \
+             the processor updates",
+            self.name,
+            fastest * 1e-12,
+            up * 1e-9,
+            down * 1e-9,
+            100.0 * busy_share
+        )
+    }
+
     /// The link as the engine's planner takes it.
     pub fn link(&self, device: DeviceId) -> LinkRates {
         let link = self.link;
@@ -168,6 +194,7 @@ impl GpuRates {
             download_bytes_per_s: link.download_bytes_per_s,
             upload_both_bytes_per_s: link.upload_both_bytes_per_s,
             download_both_bytes_per_s: link.download_both_bytes_per_s,
+            busy_share: link.busy_share,
             latency_s: link.latency_s,
         }
     }

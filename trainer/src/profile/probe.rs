@@ -1,12 +1,16 @@
-//! Measures this machine in a few seconds: the drives of a run's stores, the kernels at a run's own shapes, and
-//! what transfers take from the computation.
+//! Measures this machine in a few seconds: the drives of a run's stores, the kernels at a run's own shapes, what
+//! transfers take from the computation, and GPUs.
 //!
-//! It is an estimate for plans, not a benchmark. It needs up to 200 MiB of RAM: a run with a tight budget has it done
-//! by another process.
+//! It is an estimate for plans, not a benchmark. It needs up to 200 MiB of RAM, 1 GiB with a GPU: a run with a tight
+//! budget has it done by another process.
+
+mod gpu;
 
 use super::compute::{self, AttentionPoint, Compute, Product, ProductPoint, measured_side};
 use super::{Disk, Machine, MachineProfile, Origin, VERSION};
 use crate::error::{Error, Result};
+use crate::measure::gpu::Gpu;
+use crate::measure::updates::Updates;
 use crate::model::ModelConfig;
 use mt_engine::probe;
 use mt_kernels::{Cpu, adamw, attention, cross_entropy, linear, norm2, pointwise, rmsnorm, rope, split};
@@ -32,6 +36,8 @@ const SETS_MAX: usize = 32;
 const REPEATS_MIN: usize = 5;
 const REPEATS_MAX: usize = 64;
 const ENOUGH: Duration = Duration::from_millis(40);
+/// Time for which the update is measured where there is a GPU.
+const UPDATES: Duration = Duration::from_millis(200);
 
 /// The shapes that a run's products and attention have.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -135,6 +141,21 @@ pub fn machine(dirs: &[PathBuf], threads: u32, wanted: &Wanted) -> Result<Machin
 pub fn add(profile: &mut MachineProfile, wanted: &Wanted) -> Result<()> {
     let cpu = compute(profile.compute.threads)?;
     points(&cpu, &wanted.clone().missing(&profile.compute), &mut profile.compute);
+    Ok(())
+}
+
+/// Adds the GPUs that a profile of this machine lacks, up to so many. What is compiled for them is kept in `cache`, if
+/// given. Where there is a GPU the update on the processor is measured anew, over more than the caches of servers hold.
+///
+/// # Errors
+/// `Gpu`: one of them, its driver or a library is missing, or fails. `System`: threads that do not start.
+pub fn add_gpus(profile: &mut MachineProfile, count: usize, cache: Option<&Path>) -> Result<()> {
+    let mut updates = Updates::new(profile.compute.threads)?;
+    for index in profile.gpus.len()..count {
+        let gpu = Gpu::open(index, cache.map(Path::to_path_buf))?;
+        profile.gpus.push(gpu::rates(&gpu, &mut updates)?);
+    }
+    profile.compute.adamw_elements_per_s = updates.elements_per_s(UPDATES);
     Ok(())
 }
 

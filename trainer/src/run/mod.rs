@@ -51,7 +51,7 @@ pub use start::Process;
 pub use trace::{ROOM as TRACE_ROOM, Traced};
 pub use train::train;
 pub use verify::{Verified, verify};
-pub use wanted::{planned_stores, wanted, wanted_by_run};
+pub use wanted::{WantedByRun, planned_stores, wanted, wanted_by_run};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 use super::{folder, inputs};
 use crate::model::ModelConfig;
 use crate::profile::probe::Wanted;
-use crate::settings::Settings;
+use crate::settings::{Device, Settings};
 use std::path::{Path, PathBuf};
 
 /// The shapes that a run with these settings computes on; None where its model does not read.
@@ -12,12 +12,30 @@ pub fn wanted(settings: &Settings) -> Option<Wanted> {
     Some(wanted_of(settings, &inputs::read_config(settings).ok()?))
 }
 
-/// As [`wanted`], of a run's folder: its stores, threads and shapes; as much of it as reads.
-pub fn wanted_by_run(run: &Path) -> (Vec<PathBuf>, Option<u64>, Option<Wanted>) {
-    let Ok(settings) = folder::settings(run) else { return (Vec::new(), None, None) };
+/// What a run's folder says of the machine that it runs on; as much of it as reads.
+pub struct WantedByRun {
+    /// Folders of its store.
+    pub stores: Vec<PathBuf>,
+    /// CPU threads.
+    pub threads: Option<u64>,
+    /// As [`wanted`].
+    pub wanted: Option<Wanted>,
+    /// What computes.
+    pub device: Device,
+}
+
+/// Looks it up.
+pub fn wanted_by_run(run: &Path) -> WantedByRun {
+    let Ok(settings) = folder::settings(run) else {
+        return WantedByRun { stores: Vec::new(), threads: None, wanted: None, device: Device::Cpu };
+    };
     let model = inputs::kept_model(run, &settings).ok().flatten();
-    let wanted = model.map(|model| wanted_of(&settings, &model.config));
-    (folder::stores(run, &settings), Some(settings.threads), wanted)
+    WantedByRun {
+        stores: folder::stores(run, &settings),
+        threads: Some(settings.threads),
+        wanted: model.map(|model| wanted_of(&settings, &model.config)),
+        device: settings.device,
+    }
 }
 
 fn wanted_of(settings: &Settings, config: &ModelConfig) -> Wanted {

@@ -1,15 +1,15 @@
-//! The link of one device: a lane each way, both at once.
+//! The link of one device: a lane each way, both at once. Both are slower while the host computes.
 
 use super::super::predict::SECOND;
 use crate::id::DeviceId;
 use crate::profile::LinkRates;
 
-/// Whole bytes per second, at least 1, by whether the other lane is in use.
+/// Whole bytes per second, at least 1, by whether the other lane is in use and whether the host computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) struct Lanes {
     pub device: DeviceId,
-    up: [u64; 2],
-    down: [u64; 2],
+    up: [[u64; 2]; 2],
+    down: [[u64; 2]; 2],
     /// What a transfer takes beside its bytes, in bytes of its lane alone.
     up_beside: u64,
     down_beside: u64,
@@ -18,15 +18,17 @@ pub(in super::super) struct Lanes {
 impl Lanes {
     pub(super) fn of(link: &LinkRates) -> Lanes {
         let whole = |rate: f64| (rate as u64).max(1);
-        let up = [whole(link.upload_bytes_per_s), whole(link.upload_both_bytes_per_s)];
-        let down = [whole(link.download_bytes_per_s), whole(link.download_both_bytes_per_s)];
+        let both = |rate: f64| [whole(rate), whole(rate * link.busy_share.clamp(0.0, 1.0))];
+        let up = [both(link.upload_bytes_per_s), both(link.upload_both_bytes_per_s)];
+        let down = [both(link.download_bytes_per_s), both(link.download_both_bytes_per_s)];
         let beside = |rate: u64| (link.latency_s.max(0.0) * rate as f64) as u64;
-        Lanes { device: link.device, up, down, up_beside: beside(up[0]), down_beside: beside(down[0]) }
+        Lanes { device: link.device, up, down, up_beside: beside(up[0][0]), down_beside: beside(down[0][0]) }
     }
 
-    /// How fast both lanes go while these are in use.
-    pub(in super::super) fn pace(&self, uploads: bool, downloads: bool) -> (u64, u64) {
-        (self.up[usize::from(downloads)], self.down[usize::from(uploads)])
+    /// How fast both lanes go while these are in use, and the host computes or does not.
+    pub(in super::super) fn pace(&self, uploads: bool, downloads: bool, works: bool) -> (u64, u64) {
+        let works = usize::from(works);
+        (self.up[usize::from(downloads)][works], self.down[usize::from(uploads)][works])
     }
 
     /// Bytes that an upload counts as.
@@ -40,24 +42,25 @@ impl Lanes {
     }
 
     /// The shortest time in which both lanes move these bytes: one after the other, or both at once as long as both
-    /// have bytes left. Time is linear in how long both are in use, so an end is the best.
+    /// have bytes left, beside a host that waits. Time is linear in how long both are in use, so an end is the best.
     pub(in super::super) fn shortest_ns(&self, up_bytes: u64, down_bytes: u64) -> u128 {
         let ns = |bytes: u128, rate: u64| bytes * SECOND / u128::from(rate);
         let (up, down) = (u128::from(up_bytes), u128::from(down_bytes));
-        let apart = ns(up, self.up[0]) + ns(down, self.down[0]);
+        let ([[up_alone, _], [up_both, _]], [[down_alone, _], [down_both, _]]) = (self.up, self.down);
+        let apart = ns(up, up_alone) + ns(down, down_alone);
         // The lane that is done first, and what the other has moved by then.
-        let (up_both, down_both) = (u128::from(self.up[1]), u128::from(self.down[1]));
-        let both = if up * down_both <= down * up_both {
-            ns(up, self.up[1]) + ns(down - (up * down_both).div_ceil(up_both).min(down), self.down[0])
+        let (up_rate, down_rate) = (u128::from(up_both), u128::from(down_both));
+        let both = if up * down_rate <= down * up_rate {
+            ns(up, up_both) + ns(down - (up * down_rate).div_ceil(up_rate).min(down), down_alone)
         } else {
-            ns(down, self.down[1]) + ns(up - (down * up_both).div_ceil(down_both).min(up), self.up[0])
+            ns(down, down_both) + ns(up - (down * up_rate).div_ceil(down_rate).min(up), up_alone)
         };
         apart.min(both)
     }
 
     /// The most that `shortest_ns` falls when this many bytes fewer are moved.
     pub(in super::super) fn relief_ns(&self, bytes: u64) -> u128 {
-        let slowest = self.up.into_iter().chain(self.down).min().unwrap_or(1);
+        let slowest = self.up.into_iter().chain(self.down).flatten().min().unwrap_or(1);
         u128::from(bytes) * SECOND / u128::from(slowest) + 1
     }
 }
@@ -78,6 +81,7 @@ mod tests {
                 download_bytes_per_s,
                 upload_both_bytes_per_s,
                 download_both_bytes_per_s,
+                busy_share: 0.5,
                 latency_s,
             })
         };
@@ -88,6 +92,7 @@ mod tests {
         assert_eq!(link(0.25).shortest_ns(4_000, 4_000), 3_000);
         assert_eq!(link(0.75).shortest_ns(0, 4_000), 2_000);
         assert_eq!((link(1.0).up_bytes(100), link(1.0).down_bytes(100)), (4_100, 2_100));
-        assert_eq!(link(0.5).pace(true, false), (4_000_000_000, 1_000_000_000));
+        assert_eq!(link(0.5).pace(true, false, false), (4_000_000_000, 1_000_000_000));
+        assert_eq!(link(0.5).pace(true, true, true), (1_000_000_000, 500_000_000));
     }
 }

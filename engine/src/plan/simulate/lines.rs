@@ -78,7 +78,7 @@ impl<'a> Lines<'a> {
         let Pace { read, write, speed } = self.rates.pace(works, reads, writes);
         (self.lines[0].rate, self.lines[1].rate) = (read, write);
         for (device, lines) in self.devices.iter().zip(self.lines[2..].chunks_exact_mut(2)) {
-            (lines[0].rate, lines[1].rate) = self.rates.link(*device).pace(is_used(lines, 0), is_used(lines, 1));
+            (lines[0].rate, lines[1].rate) = self.rates.link(*device).pace(is_used(lines, 0), is_used(lines, 1), works);
         }
         speed
     }

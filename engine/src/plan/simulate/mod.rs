@@ -3,8 +3,7 @@
 //! beside each other. Disk transfers and the host's computation share the cores (see `rates`). Integer nanoseconds
 //! throughout, so that the prediction is the same on every machine.
 //!
-//! What it leaves out: volumes of different speed, queue depth, what devices take from each other's links and from the
-//! bandwidth of RAM. Transfers of one way are served in the order in which they become possible; the latency of the
+//! What it leaves out: volumes of different speed, queue depth, what devices take from each other's links. Transfers of one way are served in the order in which they become possible; the latency of the
 //! disk delays a completion without occupying the link, that of a link occupies it.
 //!
 //! A commit begins at the first mark of a sweep that has one to make, or at its end: it writes what lives in memory,

@@ -150,6 +150,20 @@ fn both_ways_of_a_link_are_slower_at_once() {
 }
 
 #[test]
+fn a_link_is_slower_while_the_host_computes() {
+    let regions = kept();
+    let shared = Profile { links: vec![LinkRates { busy_share: 0.5, ..profile().links[0] }], ..profile() };
+    // Four pages move at half speed beside the host's work, four at full speed behind it.
+    let mut schedule = eight(Mode::Read, 0, true);
+    schedule.work(Resource::HostCompute, 8_000, Vec::new(), 0);
+    let time = |profile: &Profile| {
+        let (_, prediction, _) = predicted(schedule.clone(), &shape(&regions), (30, 6), profile, &in_ram());
+        (ns(prediction.seconds), ns(prediction.lower_bound_seconds))
+    };
+    assert_eq!((time(&profile()), time(&shared)), ((8_000, 8_000), (12_000, 8_000)));
+}
+
+#[test]
 fn one_way_of_a_link_is_as_fast_as_it_is_alone() {
     let regions = kept();
     let slow = LinkRates { upload_both_bytes_per_s: 1.0, download_both_bytes_per_s: 1.0, ..profile().links[0] };

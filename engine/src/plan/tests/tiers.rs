@@ -26,6 +26,7 @@ pub fn profile() -> Profile {
         download_bytes_per_s: rate,
         upload_both_bytes_per_s: rate,
         download_both_bytes_per_s: rate,
+        busy_share: 1.0,
         latency_s: 0.0,
     };
     Profile {

@@ -12,10 +12,12 @@ use mt_engine::bench::{Cell, Ground, Setup};
 use mt_trainer::measure::gpu::Gpu;
 use mt_trainer::measure::lift::lift;
 use mt_trainer::measure::link::{self, Copies, Host, Way};
-use mt_trainer::measure::products::Products;
+use mt_trainer::measure::products::{Products, Size};
+use mt_trainer::profile::Product as Kind;
 use mt_trainer::target::Precision;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of host memory that is copied from and to.
 const HOST_BYTES: u32 = 256 << 20;
@@ -27,8 +29,10 @@ const STAGED_BYTES: usize = 256 << 20;
 const PIECES: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 /// Piece of all other measurements.
 const PIECE: usize = 4 << 20;
-/// Side of the products' matrices.
+/// Side of the products' matrices, and the time of one measurement.
 const SIDE: usize = 8_192;
+const SIZE: Size = Size { tokens: SIDE, inputs: SIDE, outputs: SIDE };
+const PRODUCTS: Duration = Duration::from_millis(100);
 
 /// What was found of a GPU.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -114,7 +118,7 @@ impl GpuReport {
 /// # Errors
 /// A stop. What the GPU refuses is in the report.
 pub fn measure(index: usize, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<GpuReport, Failure> {
-    let gpu = match Gpu::open(index) {
+    let gpu = match Gpu::open(index, None) {
         Ok(gpu) => gpu,
         Err(why) => return Ok(GpuReport::absent(why.to_string())),
     };
@@ -151,8 +155,10 @@ fn found(gpu: &Gpu, ground: &Ground, effort: &Effort, watch: &Watch) -> Result<F
     for precision in Precision::EACH {
         watch.part(format!("GPU: products in {}", precision.name()));
         watch.go_on()?;
-        let mut measured = Products::new(gpu, precision, SIDE)?;
-        let operations_per_s = repeated(|| measured.operations_per_s())?;
+        let mut measured = Products::new(gpu, precision, SIZE)?;
+        // The first finds the library cold.
+        measured.operations_per_s(Kind::Forward, PRODUCTS)?;
+        let operations_per_s = repeated(|| measured.operations_per_s(Kind::Forward, PRODUCTS))?;
         products.push(Product { precision: precision.name().to_owned(), side: SIDE, operations_per_s });
     }
     let through = |reads| {
