@@ -59,6 +59,7 @@ fn help_and_version_are_printed() {
         "--recompute",
         "--checkpoint-every",
         "--durability",
+        "--no-nan-guard",
         "--export",
         "--discard",
         "--page",

@@ -201,6 +201,10 @@ pub struct Train {
     /// --export or --discard [default: full]
     #[arg(long, value_name = "full|none")]
     pub durability: Option<String>,
+    /// With --durability none and --max-grad-norm off: updates may run in backward where that is faster. A gradient
+    /// that is not finite is then found when it has changed some weights, and no whole model is left [default: off]
+    #[arg(long)]
+    pub no_nan_guard: bool,
     /// Write the trained model to this folder at the end, or at a stop with --durability none [default: not set]
     #[arg(long, value_name = "DIR")]
     pub export: Option<String>,

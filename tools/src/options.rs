@@ -41,7 +41,7 @@ const fn with_built_in(name: &'static str, default: &'static str, built_in: &'st
 pub const SYNTHETIC: &str = "synthetic";
 
 /// Every option of `mt train`, in the order of the help text.
-pub const CHOICES: [Choice; 42] = [
+pub const CHOICES: [Choice; 43] = [
     choice("model", Kind::Path, ""),
     choice("shape", Kind::Single, ""),
     choice("data", Kind::Paths, ""),
@@ -73,6 +73,7 @@ pub const CHOICES: [Choice; 42] = [
     choice("recompute", Kind::Single, "auto"),
     choice("checkpoint-every", Kind::Single, "auto"),
     choice("durability", Kind::Single, "full"),
+    choice("no-nan-guard", Kind::Switch, "false"),
     choice("export", Kind::Path, ""),
     choice("discard", Kind::Switch, "false"),
     choice("page", Kind::Single, "auto"),

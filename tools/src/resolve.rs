@@ -82,6 +82,7 @@ pub fn resolve(layers: &Layers, purpose: Purpose) -> Result<Resolved, Failure> {
         recompute: take.need("recompute", values::recompute)?,
         checkpoint_every: take.need("checkpoint-every", values::auto(values::count(1, STEPS_MAX)))?,
         durability: take.need("durability", values::durability)?,
+        no_nan_guard: layers.is_on("no-nan-guard"),
         page: take.need("page", values::auto(values::page))?,
         disk: take.need("disk", values::auto(values::bytes))?,
         max_writes: max_writes(&take, life)?,
@@ -118,6 +119,15 @@ fn check_together(take: &Take<'_>, resolved: &Resolved, purpose: Purpose) -> Res
     {
         let expected = format!("at most the batch, {}", settings.batch);
         return Err(take.refuse("micro-batch", &expected, &rows.to_string(), None));
+    }
+    if settings.no_nan_guard && settings.max_grad_norm.is_some() {
+        let hint = "clipping needs the whole norm before the first update, so none runs in backward: \
+                    add --max-grad-norm off, or leave --no-nan-guard out";
+        return Err(take.refuse("no-nan-guard", "--max-grad-norm off beside it", "clipping", Some(hint)));
+    }
+    if settings.no_nan_guard && settings.durability == Durability::Full {
+        let hint = "with commits updates may run in backward anyway, since the last commit stands: leave it out";
+        return Err(take.refuse("no-nan-guard", "--durability none beside it", "full", Some(hint)));
     }
     if purpose == Purpose::Plan {
         return Ok(());
@@ -286,6 +296,8 @@ mod tests {
             ("--model m", "--data"),
             ("--durability none", "--export DIR"),
             ("--discard", "--discard"),
+            ("--no-nan-guard --durability none --discard", "--max-grad-norm off"),
+            ("--no-nan-guard --max-grad-norm off", "the last commit stands"),
             ("--batch 0", "--batch"),
             ("--batch 2 --micro-batch 3", "at most the batch, 2"),
             ("--betas 0.9", "--betas"),
@@ -352,6 +364,8 @@ mod tests {
         let settings = resolved(flags).unwrap().settings;
         assert!(settings.data[0].is_absolute());
         assert_eq!((settings.ram, settings.max_grad_norm, settings.shuffle), (Auto::Auto, None, false));
+        let words = "--durability none --discard --max-grad-norm off --no-nan-guard";
+        assert!(resolved(words).unwrap().settings.no_nan_guard && !settings.no_nan_guard);
         let writes = |flags| resolved(flags).unwrap().settings.max_writes;
         assert_eq!((writes("--max-writes 20TB"), writes("")), (Some(20_000_000_000_000), None));
         assert_eq!(writes("--max-writes 5% --tbw 600 --store a --store b"), Some(60_000_000_000_000));

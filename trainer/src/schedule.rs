@@ -12,6 +12,7 @@
 
 mod ahead;
 mod backward;
+mod behind;
 mod cost;
 mod forward;
 mod levels;

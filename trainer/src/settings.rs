@@ -212,6 +212,9 @@ pub struct Settings {
     pub checkpoint_every: Auto<u64>,
     /// What survives a crash.
     pub durability: Durability,
+    /// Updates may run in backward although nothing survives a gradient that is not finite (may change).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_nan_guard: bool,
     /// Elements of a page.
     pub page: Auto<u64>,
     /// Space for the store on all its volumes in bytes (may change).
@@ -223,7 +226,7 @@ pub struct Settings {
 }
 
 /// Names of the settings that may change between two starts of a run. `steps` is judged apart.
-const MAY_CHANGE: [&str; 13] = [
+const MAY_CHANGE: [&str; 14] = [
     "model",
     "data",
     "store",
@@ -235,6 +238,7 @@ const MAY_CHANGE: [&str; 13] = [
     "threads",
     "recompute",
     "checkpoint-every",
+    "no-nan-guard",
     "disk",
     "max-writes",
 ];
@@ -405,6 +409,7 @@ mod tests {
             recompute: Recompute::Auto,
             checkpoint_every: Auto::Value(10),
             durability: Durability::Full,
+            no_nan_guard: false,
             page: Auto::Auto,
             disk: Auto::Auto,
             max_writes: None,

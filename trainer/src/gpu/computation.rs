@@ -4,8 +4,8 @@
 //! queue and returns at once; [`Computation::finish`] waits for all of them and gives loss and sums of squares, which
 //! stay on the device until then. Nothing is allocated after the start, and nothing in between waits for the device.
 //!
-//! What it is not: it takes no leases, and it knows no budget. Applied gradients and commits are the host's, and so are
-//! updates that the program gives to it.
+//! What it is not: it takes no leases, and it knows no budget. Commits are the host's, and so are updates that the program
+//! gives to it.
 
 use super::accesses::{Accesses, Memory};
 use super::input::Input;
@@ -58,8 +58,8 @@ pub struct Computation {
     /// Tokens of a row, and of each micro-batch.
     pub(super) seq: usize,
     pub(super) micro_rows: Vec<usize>,
-    /// The update that `Update` operations apply.
-    pub(super) pending: Option<adamw::Step>,
+    /// The update that `Update` and `Apply` operations apply.
+    pub(super) optimizer: Option<adamw::Step>,
     /// Targets of the step.
     targets: u64,
     /// Where the logits of the only micro-batch go; then no loss is computed.
@@ -105,7 +105,7 @@ impl Computation {
             front: 0,
             seq: it.seq,
             micro_rows: it.micro_rows.to_vec(),
-            pending: None,
+            optimizer: None,
             targets: 0,
             logits: None,
             sums: vec![0.0; end],
@@ -123,8 +123,8 @@ impl Computation {
         self.workspace.sizes().precision()
     }
 
-    /// Begins a sweep over these micro-batches, which have `targets` targets, with the update that its `Update`
-    /// operations apply. The shapes are those that the description had; an inference has the first micro-batch alone,
+    /// Begins a sweep over these micro-batches, which have `targets` targets, with the update that its `Update` and
+    /// `Apply` operations apply. The shapes are those that the description had; an inference has the first micro-batch alone,
     /// an update by itself has none.
     ///
     /// # Errors
@@ -132,10 +132,10 @@ impl Computation {
     ///
     /// # Panics
     /// If the shapes are others.
-    pub fn begin(&mut self, micro: &[MicroBatch], targets: u64, pending: Option<adamw::Step>) -> Result<(), Error> {
+    pub fn begin(&mut self, micro: &[MicroBatch], targets: u64, optimizer: Option<adamw::Step>) -> Result<(), Error> {
         (self.tile, self.gradients) = (Held::default(), Held::default());
         self.front = if self.model.config.tied { 0 } else { self.model.config.hidden };
-        (self.targets, self.pending) = (targets, pending);
+        (self.targets, self.optimizer) = (targets, optimizer);
         self.workspace.lasting(0).refused.fill(&self.work, 0xFF)?;
         self.logits = None;
         let numbers = self.input.fill(micro);
@@ -203,7 +203,8 @@ impl Computation {
             Operation::Scatter { chunk, micro } => self.scatter::<R>(chunk, micro, accesses),
             Operation::Keep { unit, chunk, from, partial } => self.keep::<R>(unit, chunk, from, partial, accesses),
             Operation::Update { unit, chunk, into } => self.update::<R>(unit, chunk, into, accesses),
-            Operation::Apply { .. } | Operation::Commit => panic!("{operation:?} is the host's"),
+            Operation::Apply { unit, chunk, from } => self.apply::<R>(unit, chunk, from, accesses),
+            Operation::Commit => panic!("{operation:?} is the host's"),
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Sizes {
     /// Leaves of the sums of squares of all units.
     leaves: usize,
     units: usize,
+    /// Of gradients that are applied here, of the largest chunk; 0 where none are.
+    applied: usize,
 }
 
 /// What outlives an operation.
@@ -58,6 +60,8 @@ pub(super) struct Lasting<K: Take> {
     pub(super) norm: K::Part<u8>,
     /// What is uploaded when a step begins: see [`super::input`].
     pub(super) input: K::Part<u32>,
+    /// Gradients of a chunk in the order of its planes, to be applied.
+    pub(super) applied: K::Part<f32>,
     /// Of one micro-batch.
     pub(super) tokens: Tokens<K>,
 }
@@ -128,6 +132,7 @@ impl Sizes {
             windows: distinct(&it.config.windows).len(),
             leaves: units.iter().map(|unit| unit.elements.div_ceil(LEAF)).sum(),
             units: units.len(),
+            applied: if it.applies_on_gpu() { chunk } else { 0 },
             micro,
         }
     }
@@ -160,6 +165,7 @@ impl Sizes {
         let rotations = self.most() * self.half_head;
         let (cos, sin) = (from.take(rotations), from.take(rotations));
         let (norm, input) = (from.take(self.hidden * self.precision.bytes()), from.take(self.input()));
+        let applied = from.take(self.applied);
         let mut asked = None;
         for (index, rows) in self.micro.iter().enumerate() {
             let n = rows.tokens();
@@ -169,7 +175,7 @@ impl Sizes {
             }
         }
         let tokens = asked.expect("the micro-batch is one of the step's");
-        Lasting { loss, leaves, refused, cos, sin, norm, input, tokens }
+        Lasting { loss, leaves, refused, cos, sin, norm, input, applied, tokens }
     }
 
     fn layer<K: Take, R: Element>(&self, from: &mut K) -> LayerBuffers<K, R> {

@@ -241,11 +241,9 @@ impl Fit<'_> {
         let Model { config, manifest, .. } = self.model;
         let in_forward = prepare(config, manifest, self.shapes, &options);
         // An update in backward comes before the global norm is known, and before the whole gradient is known to be
-        // finite: it needs a commit to go back to. Programs for a GPU have it in forward alone.
-        if settings.max_grad_norm.is_some()
-            || settings.durability != Durability::Full
-            || settings.target() != Target::Cpu
-        {
+        // finite: it needs a commit to go back to, or leave to go without.
+        let can_fail = settings.durability == Durability::Full || settings.no_nan_guard;
+        if settings.max_grad_norm.is_some() || !can_fail {
             return in_forward;
         }
         options.fused_backward = true;

@@ -36,6 +36,7 @@ pub(crate) fn settings() -> Settings {
         recompute: Recompute::Auto,
         checkpoint_every: Auto::Auto,
         durability: Durability::Full,
+        no_nan_guard: false,
         page: Auto::Auto,
         disk: Auto::Auto,
         max_writes: None,

@@ -1,8 +1,9 @@
 //! The backward: head, layers from the last to the first, embedding.
 //!
 //! Gradients of a chunk leave the workspace once, when they are complete: into the region `grad` for the pending
-//! update, or (fused-backward) through their own update. One exception: where head and embedding share weights, the
-//! head's part of the gradient waits in `grad` for the embedding's.
+//! update, or (fused-backward) through their own update. Two exceptions: where head and embedding share weights, the
+//! head's part of the gradient waits in `grad` for the embedding's; and where the processor updates beside a GPU, its
+//! own update takes the gradient from `grad`, while the GPU computes the next unit.
 
 use super::writer::state;
 use super::{Gradients, Operation, Sink, Writer};
@@ -90,6 +91,9 @@ impl Writer<'_> {
         for chunk in 0..self.chunks[unit].len() {
             self.gradients_out(unit, chunk, Gradients::Layer, false);
         }
+        while let Some((before, chunk)) = self.behind.next_before(unit) {
+            self.update_on_host(before, chunk);
+        }
     }
 
     fn embedding_backward(&mut self) {
@@ -104,6 +108,9 @@ impl Writer<'_> {
             }
             self.gradients_out(0, chunk, Gradients::Chunk, false);
         }
+        while let Some((unit, chunk)) = self.behind.next() {
+            self.update_on_host(unit, chunk);
+        }
     }
 
     fn gradients_out(&mut self, unit: usize, chunk: usize, from: Gradients, partial: bool) {
@@ -112,12 +119,17 @@ impl Writer<'_> {
         let sum = if is_summed { self.cost.sum_squares(at.len) } else { 0.0 };
         // What the queue of the tiles' gradients holds behind the chunk moves to its front: up to a tile.
         let moved = if from == Gradients::Tile { self.cost.copy(self.it.tiles.elements_max() / 2) } else { 0.0 };
-        if self.it.fused_backward && !partial {
-            let seconds = sum + moved + self.cost.update(at.len);
-            self.push(Operation::Apply { unit, chunk, from }, state(at).collect(), seconds);
-        } else {
-            let seconds = sum + moved + self.cost.copy(at.len);
-            self.push(Operation::Keep { unit, chunk, from, partial }, vec![(at.run(GRAD), Mode::Write)], seconds);
+        let is_updated = self.it.fused_backward && !partial;
+        if is_updated && !self.it.updates_on_host(unit) {
+            // A GPU's gradients do not lie as the planes do.
+            let placed = if self.it.gpu.is_some() { self.cost.copy(at.len) } else { 0.0 };
+            let seconds = sum + moved + placed + self.cost.update(at.len);
+            return self.push(Operation::Apply { unit, chunk, from }, state(at).collect(), seconds);
+        }
+        let (grad, seconds) = (self.it.gradients(unit, at), sum + moved + self.cost.copy(at.len));
+        self.push(Operation::Keep { unit, chunk, from, partial }, vec![(grad, Mode::Write)], seconds);
+        if is_updated {
+            self.behind.push(unit, chunk);
         }
     }
 }

@@ -33,7 +33,8 @@ pub enum Gradients {
 /// What an instruction computes. Accesses stand behind each, in order. `chunk` counts within the unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Applies the pending update and joins the weights: grad R; hi, lo, m, v U.
+    /// Applies the update whose gradients were kept, in the step before or (fused-backward beside a GPU) in this one,
+    /// and joins the weights: grad R; hi, lo, m, v U.
     Update {
         /// Unit.
         unit: usize,
@@ -137,7 +138,7 @@ pub enum Operation {
         /// Micro-batch.
         micro: usize,
     },
-    /// Keeps gradients for the pending update: grad W.
+    /// Keeps gradients for their update: grad W.
     Keep {
         /// Unit.
         unit: usize,

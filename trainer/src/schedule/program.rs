@@ -54,7 +54,8 @@ impl Program {
             let Instruction { on, ns, device_bytes, .. } = *instruction;
             let accesses = instruction.accesses.iter().map(|&(run, mode)| {
                 let before = if has_device { on_host.remove(&run) } else { None };
-                let after = before.filter(|_| on != Resource::HostCompute).into_iter().collect();
+                let is_relayed = on != Resource::HostCompute && mode.reads();
+                let after = before.filter(|_| is_relayed).into_iter().collect();
                 let node = schedule.access_on(tier(on), run, mode, after, tag);
                 if has_device && on == Resource::HostCompute {
                     on_host.insert(run, node);

@@ -1,10 +1,10 @@
 //! What all programs are written from, and the small ones.
 
 use super::cost::Cost;
-use super::{Activations, Instruction, Kept, Operation, Program, Sink, UpdateOn, ahead::Ahead};
+use super::{Activations, Instruction, Kept, Operation, Program, Sink, UpdateOn, ahead::Ahead, behind::Behind};
 use crate::block::Dims;
 use crate::head::Tiles;
-use crate::layout::{Chunk, GRAD, HI, LO, Layout, M, V};
+use crate::layout::{Chunk, HI, LO, Layout, M, V};
 use crate::model::{Manifest, ModelConfig};
 use crate::profile::Rates;
 use crate::target::{Gpu, Target};
@@ -58,6 +58,7 @@ pub struct Writer<'a> {
     /// Times on the processor.
     host: Cost<'a>,
     ahead: Ahead,
+    pub(super) behind: Behind,
     device_bytes: u64,
     program: Program,
 }
@@ -75,6 +76,7 @@ impl<'a> Writer<'a> {
             it,
             chunks,
             ahead,
+            behind: Behind::default(),
             device_bytes,
             program: Program::default(),
         }
@@ -158,15 +160,21 @@ impl<'a> Writer<'a> {
     /// The pending update of a chunk on the target.
     fn update(&mut self, unit: usize, chunk: usize, into: Sink) {
         let at = self.chunks[unit][chunk];
-        self.push(Operation::Update { unit, chunk, into }, pending(at), self.cost.update(at.len));
+        self.push(Operation::Update { unit, chunk, into }, self.pending(unit, at), self.cost.update(at.len));
     }
 
-    /// The pending update of a chunk on the processor, for a GPU, which takes the weights from there.
-    fn update_on_host(&mut self, unit: usize, chunk: usize) {
+    /// The update of a chunk on the processor, for a GPU, which takes the weights from there.
+    pub(super) fn update_on_host(&mut self, unit: usize, chunk: usize) {
         let at = self.chunks[unit][chunk];
         let (on, ns) = (Resource::HostCompute, Cost::ns(self.host.update(at.len)));
         let operation = Operation::Update { unit, chunk, into: Sink::Nowhere };
-        self.program.instructions.push(Instruction { operation, accesses: pending(at), on, ns, device_bytes: 0 });
+        let accesses = self.pending(unit, at);
+        self.program.instructions.push(Instruction { operation, accesses, on, ns, device_bytes: 0 });
+    }
+
+    /// A chunk's gradient, and all four planes.
+    fn pending(&self, unit: usize, at: Chunk) -> Vec<(Run, Mode)> {
+        std::iter::once((self.it.gradients(unit, at), Mode::Read)).chain(state(at)).collect()
     }
 }
 
@@ -180,11 +188,6 @@ impl Description<'_> {
     pub fn target(&self) -> Target {
         self.gpu.map_or(Target::Cpu, |on| Target::Gpu(on.gpu))
     }
-}
-
-/// A chunk's gradient, and all four planes.
-fn pending(chunk: Chunk) -> Vec<(Run, Mode)> {
-    std::iter::once((chunk.run(GRAD), Mode::Read)).chain(state(chunk)).collect()
 }
 
 /// All four planes of a chunk, to be updated.

@@ -13,7 +13,7 @@ use super::model::Model;
 use super::state::Planes;
 use crate::error::{Error, Result};
 use crossbeam::channel::{Receiver, Sender, bounded};
-use mt_engine::{HostLease, Recorder};
+use mt_engine::{HostLease, Mode, Recorder, Run, Sweep};
 use mt_kernels::Cpu;
 use std::collections::VecDeque;
 use std::thread::{Builder, Scope};
@@ -25,14 +25,23 @@ pub(super) struct Job<'s> {
     pub(super) label: u64,
     unit: usize,
     chunk: usize,
+    /// The runs of its gradient and its high plane, which others wait for.
+    runs: [Run; 2],
     grad: HostLease<'s>,
     planes: Planes<'s>,
 }
 
 impl<'s> Job<'s> {
-    /// Takes the leases of an update.
-    pub(super) fn take(label: u64, unit: usize, chunk: usize, mut leases: Leases<'s, '_>) -> Result<Job<'s>> {
-        Ok(Job { label, unit, chunk, grad: leases.read()?, planes: Planes::take(&mut leases)? })
+    /// Takes the leases of an update: the accesses of its instruction.
+    pub(super) fn take(
+        label: u64,
+        (unit, chunk): (usize, usize),
+        accesses: &[(Run, Mode)],
+        sweep: &'s Sweep<'s>,
+    ) -> Result<Job<'s>> {
+        let mut leases = Leases::new(sweep, accesses);
+        let runs = [accesses[0].0, accesses[1].0];
+        Ok(Job { label, unit, chunk, runs, grad: leases.read()?, planes: Planes::take(&mut leases)? })
     }
 }
 
@@ -79,8 +88,8 @@ impl Means<'_> {
 pub(super) struct Beside<'s> {
     jobs: Sender<Job<'s>>,
     ended: Receiver<Ended>,
-    /// Units and chunks that are handed over and not over, in their order.
-    open: VecDeque<(usize, usize)>,
+    /// Runs of the updates that are handed over and not over, in their order.
+    open: VecDeque<[Run; 2]>,
     took: Duration,
 }
 
@@ -110,14 +119,14 @@ impl<'s> Beside<'s> {
     /// # Errors
     /// `Numeric`: an earlier one gave a number that cannot be kept.
     pub(super) fn hand(&mut self, job: Job<'s>) -> Result<()> {
-        self.open.push_back((job.unit, job.chunk));
+        self.open.push_back(job.runs);
         self.jobs.send(job).expect("the thread takes jobs as long as there is somebody who hands them over");
         self.listen()
     }
 
-    /// Whether a chunk's update is still to come.
-    pub(super) fn is_open(&self, unit: usize, chunk: usize) -> bool {
-        self.open.contains(&(unit, chunk))
+    /// Whether an update that is still to come has this gradient or high plane.
+    pub(super) fn uses(&self, run: Run) -> bool {
+        self.open.iter().any(|runs| runs.contains(&run))
     }
 
     /// Takes in what is over.

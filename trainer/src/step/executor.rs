@@ -27,9 +27,10 @@ pub(super) struct Update {
 pub(super) struct Task<'t> {
     /// Micro-batches; empty for the update alone.
     pub(super) micro: &'t [MicroBatch],
-    /// The update that `Update` operations apply; None: they pass over it.
+    /// The update of the step before, which `Update` operations apply; None: they pass over it.
     pub(super) pending: Option<Update>,
-    /// The update that `Apply` operations apply.
+    /// The update of the step itself (fused-backward), which `Apply` operations apply, and `Update` operations beside a
+    /// GPU.
     pub(super) own: Option<Update>,
     /// Targets of the step.
     pub(super) targets: u64,
@@ -37,6 +38,13 @@ pub(super) struct Task<'t> {
     pub(super) note: Option<&'t [u8]>,
     /// Where the logits of the only micro-batch go; then no loss is computed.
     pub(super) logits: Option<&'t mut [f32]>,
+}
+
+impl Task<'_> {
+    /// What its program applies: the pending update, or its own.
+    pub(super) fn update(&self) -> Option<Update> {
+        self.pending.or(self.own)
+    }
 }
 
 /// The state of one execution.
@@ -76,7 +84,7 @@ impl<'e> Executor<'e> {
     /// Executes the whole program.
     pub(super) fn run<'s>(&mut self, program: &Program, sweep: &'s Sweep<'s>, watch: &mut Watch<'_>) -> Result<()> {
         let most = program.instructions.iter().filter(|it| is_update_alone(it)).count();
-        let Some(update) = self.task.pending.filter(|_| self.gpu.is_some() && most > 0) else {
+        let Some(update) = self.task.update().filter(|_| self.gpu.is_some() && most > 0) else {
             return self.walk(program, sweep, watch, None);
         };
         let means = Means { model: self.model, cpu: self.cpu, update, recorder: watch.recorder() };
@@ -110,9 +118,11 @@ impl<'e> Executor<'e> {
                     continue;
                 }
                 (Operation::Update { unit, chunk, .. }, _, Some(beside)) if is_update_alone(instruction) => {
-                    let leases = Leases::new(sweep, &instruction.accesses);
-                    beside.hand(Job::take(watch.label(index), unit, chunk, leases)?)?;
+                    beside.hand(Job::take(watch.label(index), (unit, chunk), &instruction.accesses, sweep)?)?;
                     watch.handed_over(&begun, sweep);
+                    if let Some(gpu) = &mut self.gpu {
+                        gpu.handed_over(begun.waited_ns(sweep));
+                    }
                     continue;
                 }
                 (operation, Resource::HostCompute, _) => {
@@ -122,10 +132,11 @@ impl<'e> Executor<'e> {
                     }
                 }
                 (operation, Resource::Compute(_), beside) => {
+                    // Weights that an update makes; room that gradients leave with their update.
                     let is_behind = match (operation, beside) {
-                        (Operation::Join { unit, chunk, .. }, Some(beside)) => {
+                        (Operation::Join { .. } | Operation::Keep { .. }, Some(beside)) => {
                             beside.listen()?;
-                            beside.is_open(unit, chunk)
+                            beside.uses(instruction.accesses[0].0)
                         }
                         _ => false,
                     };
@@ -148,13 +159,13 @@ impl<'e> Executor<'e> {
 
     /// Refuses what updates on a GPU gave and cannot be represented; the processor's refuse it themselves.
     fn check_updates(&mut self) -> Result<()> {
-        let (Some(gpu), Some(update)) = (&mut self.gpu, &self.task.pending) else { return Ok(()) };
+        let (Some(gpu), Some(update)) = (&mut self.gpu, self.task.update()) else { return Ok(()) };
         match gpu.refused()? {
             None => Ok(()),
             Some(Refused { unit, element }) => {
                 let tensors = &self.model.manifest.units[unit].tensors;
                 let tensor = tensors.iter().rfind(|tensor| tensor.offset <= element).expect("it is in some tensor");
-                Err(not_representable(update, tensor, element))
+                Err(not_representable(&update, tensor, element))
             }
         }
     }

@@ -25,7 +25,9 @@ impl Trainer {
     /// the pages.
     pub fn content(&self, run: Run) -> String {
         let region = &self.prepared.regions[run.region.0 as usize].name;
-        if matches!(region.as_str(), "act" | "dact") {
+        // Beside a GPU gradients that are used in backward take turns with some pages.
+        let takes_turns = region == "grad" && self.gpu.is_some() && self.prepared.scheme.options.fused_backward;
+        if takes_turns || matches!(region.as_str(), "act" | "dact") {
             return region.clone();
         }
         let first_page = &self.prepared.layout.first_page;

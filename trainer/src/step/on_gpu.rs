@@ -22,9 +22,11 @@ use std::time::Instant;
 pub(super) struct OnGpu {
     computation: Computation,
     device: DeviceId,
-    /// The sweep has a pending update, and some of it was executed here.
+    /// The sweep has an update, and some of it was executed here.
     has_update: bool,
     has_updated: bool,
+    /// How long updates that were handed over since the last instruction here had waited for their pages.
+    handed_over_ns: u64,
     clock: Clock,
     laps: Laps,
     /// The host's time of the clock's start; None: nothing is stamped.
@@ -54,6 +56,7 @@ impl OnGpu {
             device: target.device,
             has_update: false,
             has_updated: false,
+            handed_over_ns: 0,
             clock: Clock::new(gpu, instructions)?,
             laps: Laps::new(instructions),
             started: None,
@@ -65,11 +68,12 @@ impl OnGpu {
     /// # Errors
     /// `Gpu`.
     pub(super) fn begin(&mut self, task: &Task<'_>) -> Result<()> {
-        (self.has_update, self.has_updated, self.started) = (task.pending.is_some(), false, None);
+        (self.has_update, self.has_updated, self.started) = (task.update().is_some(), false, None);
+        self.handed_over_ns = 0;
         match (&task.logits, task.micro) {
             (Some(_), micro) => self.computation.begin_inference(&micro[0])?,
             (None, micro) => {
-                self.computation.begin(micro, task.targets, task.pending.map(|update| update.scalars))?;
+                self.computation.begin(micro, task.targets, task.update().map(|update| update.scalars))?;
                 self.started = Some(self.clock.start(self.computation.queue())?);
                 self.laps.start();
             }
@@ -82,6 +86,12 @@ impl OnGpu {
         if let Some(started) = self.started {
             self.laps.beside((nanoseconds(started, begun.at()), nanoseconds(started, Instant::now())));
         }
+    }
+
+    /// An update was handed to the processor's other thread, once its pages had been waited for: with fused-backward
+    /// for gradients to come down the link.
+    pub(super) fn handed_over(&mut self, waited_ns: u64) {
+        self.handed_over_ns += waited_ns;
     }
 
     /// Puts an instruction on the queue.
@@ -97,6 +107,7 @@ impl OnGpu {
             }
             self.has_updated = true;
         }
+        self.has_updated |= matches!(instruction.operation, Operation::Apply { .. });
         let stream = self.stream();
         let take = |&(run, mode): &(_, Mode)| match mode.writes() {
             true => sweep.device_mut(run, self.device, stream),
@@ -142,7 +153,8 @@ impl OnGpu {
         if is_behind {
             self.laps.beside((nanoseconds(started, begun.at()), at_ns));
         }
-        self.laps.put(index, watch.phase(index), at_ns, if is_behind { 0 } else { begun.waited_ns(sweep) });
+        let waited_ns = std::mem::take(&mut self.handed_over_ns) + if is_behind { 0 } else { begun.waited_ns(sweep) };
+        self.laps.put(index, watch.phase(index), at_ns, waited_ns);
         self.computation.execute(operation, accesses)?;
         Ok(self.clock.end(self.computation.queue())?)
     }
