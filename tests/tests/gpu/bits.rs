@@ -1,5 +1,5 @@
 //! Three steps of each golden case have the same bits whatever is kept, however chunks and pages are cut, wherever
-//! updates run, and when they are run again.
+//! updates run, and when they are run again; without clipping also with updates in backward.
 
 use crate::Rig;
 use crate::golden::Golden;
@@ -18,6 +18,7 @@ pub fn run(rig: &mut Rig) {
     for name in REQUIRED {
         for precision in [Precision::Bf16, Precision::Fp32] {
             rig.case(&format!("bits of {name} {precision:?}"), |rig| compare(rig, name, precision));
+            rig.case(&format!("bits of {name} {precision:?} without clipping"), |rig| unclipped(rig, name, precision));
         }
     }
 }
@@ -47,12 +48,29 @@ fn bits(rig: &Rig, golden: &Golden, setup: &Setup) -> Result<Vec<u64>, Error> {
         all.extend([outcome.loss.to_bits(), outcome.norm.to_bits()]);
     }
     assert_eq!(whole.flush()?, None, "no update is refused");
-    for tensors in [whole.gradients()?, whole.weights()?] {
+    // In backward no gradient is left.
+    let gradients = (golden.hyper.max_grad_norm.is_some()).then(|| whole.gradients()).transpose()?;
+    for tensors in gradients.into_iter().chain([whole.weights()?]) {
         for name in tensors.names() {
             all.extend(tensors.values(name).iter().map(|x| u64::from(x.to_bits())));
         }
     }
     Ok(all)
+}
+
+/// Updates in backward, on the processor and on the GPU, give the losses, norms and weights that updates in forward do.
+fn unclipped(rig: &Rig, name: &str, precision: Precision) -> Result<String, String> {
+    let mut golden = Golden::read(name);
+    golden.hyper.max_grad_norm = None;
+    let forward = Setup { tile_rows: Some(128), ..Setup::new(precision) };
+    let backward = Setup { fused_backward: true, ..forward.clone() };
+    let others = [
+        ("updates in backward", backward.clone()),
+        ("updates in backward on the GPU", Setup { updates: UpdateOn::Gpu, ..backward.clone() }),
+        ("the same in large chunks", Setup { updates: UpdateOn::Gpu, page: 4_096, chunk: 1 << 20, ..backward.clone() }),
+        ("chunks of three pages", Setup { chunk: 3 * 2_048, ..backward }),
+    ];
+    same(rig, &golden, &forward, &others)
 }
 
 fn compare(rig: &Rig, name: &str, precision: Precision) -> Result<String, String> {
@@ -66,9 +84,14 @@ fn compare(rig: &Rig, name: &str, precision: Precision) -> Result<String, String
         ("updates on the GPU", Setup { updates: UpdateOn::Gpu, ..plain.clone() }),
         ("chunks of three pages", Setup { chunk: 3 * 2_048, ..plain.clone() }),
     ];
-    let first = bits(rig, &golden, &plain).map_err(|e| e.to_string())?;
-    for (what, setup) in &others {
-        let other = bits(rig, &golden, setup).map_err(|e| e.to_string())?;
+    same(rig, &golden, &plain, &others)
+}
+
+/// All set-ups have the first one's bits; why they differ, or how many numbers and set-ups there are.
+fn same(rig: &Rig, golden: &Golden, first: &Setup, others: &[(&str, Setup)]) -> Result<String, String> {
+    let first = bits(rig, golden, first).map_err(|e| e.to_string())?;
+    for (what, setup) in others {
+        let other = bits(rig, golden, setup).map_err(|e| e.to_string())?;
         if other.len() != first.len() {
             return Err(format!("{what}: other tensors"));
         }

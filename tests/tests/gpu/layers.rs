@@ -204,7 +204,7 @@ impl Input {
             seq: micro.seq,
             kept: &kept,
             fused_backward: false,
-            gpu: Some(OnGpu { gpu: device(precision), updates: &[UpdateOn::Cpu; 3], ahead: 0 }),
+            gpu: Some(OnGpu { gpu: device(precision), updates: &[UpdateOn::Cpu; 3], ahead: 0, turns: 2 }),
             rates: &Rates::default(),
         };
         let mut computation = Computation::new(&rig.gpu, &description, precision)?;

@@ -1,6 +1,6 @@
 //! The trainer itself on a GPU, with leases of an engine: each golden case has the same bits with all the VRAM it likes
 //! and with the least that is accepted, with its state in RAM and streamed from a store, wherever updates run, and when
-//! it is stopped and resumed; and the losses of the file.
+//! it is stopped and resumed; and the losses of the file. Without clipping also with updates in backward.
 
 use crate::Rig;
 use crate::golden::folder;
@@ -11,6 +11,7 @@ use mt_tests::rig::{Job, Setup};
 use mt_tests::trace::{self, Trace};
 use mt_trainer::Error;
 use mt_trainer::error::Part;
+use mt_trainer::model::Manifest;
 use mt_trainer::profile::MachineProfile;
 use mt_trainer::settings::Recompute;
 use mt_trainer::target::{Gpu, Precision, Target};
@@ -24,6 +25,9 @@ pub fn run(rig: &mut Rig) {
             rig.case(&format!("placement of {name} {precision:?}"), |rig| {
                 compare(rig, name, precision).map_err(|error| error.to_string())?
             });
+            rig.case(&format!("updates in backward of {name} {precision:?}"), |rig| {
+                in_backward(rig, name, precision).map_err(|error| error.to_string())?
+            });
         }
     }
 }
@@ -32,9 +36,7 @@ pub fn run(rig: &mut Rig) {
 fn compare(rig: &Rig, name: &str, precision: Precision) -> Result<Result<String, String>, Error> {
     let case = Case::read(&folder().join(name));
     let job = trace::job(&case, Some(1.0));
-    let target = Target::Gpu(Gpu { device: DeviceId(0), precision });
-    let rates = MachineProfile::assumed(2).rates(&[], 2, Some(DeviceId(0)));
-    let roomy = Setup { target, gpu: Some(rig.gpu.clone()), vram: 1 << 30, rates, ..Setup::default() };
+    let roomy = roomy(rig, precision);
     let base = Trace::of(&case, &job, &roomy, STEPS)?;
     let allowed = if precision == Precision::Fp32 { 1e-5 } else { 5e-3 };
     for (step, expected) in case.steps().iter().enumerate() {
@@ -74,6 +76,55 @@ fn compare(rig: &Rig, name: &str, precision: Precision) -> Result<Result<String,
     Ok(match found.difference(&base) {
         Some(difference) => Err(format!("resumed: other {difference}")),
         None => Ok(format!("{} set-ups", setups.len() + 2)),
+    })
+}
+
+/// With all the VRAM it likes.
+fn roomy(rig: &Rig, precision: Precision) -> Setup {
+    let target = Target::Gpu(Gpu { device: DeviceId(0), precision });
+    let rates = MachineProfile::assumed(2).rates(&[], 2, Some(DeviceId(0)));
+    Setup { target, gpu: Some(rig.gpu.clone()), vram: 1 << 30, rates, ..Setup::default() }
+}
+
+/// The bits of updates in backward against those in forward, from all in VRAM to all streamed; then a run that is
+/// committed with one schedule and goes on with the other. Tells how many parameters the GPU updated in each.
+fn in_backward(rig: &Rig, name: &str, precision: Precision) -> Result<Result<String, String>, Error> {
+    let case = Case::read(&folder().join(name));
+    let job = trace::job(&case, None);
+    let forward = roomy(rig, precision);
+    let base = Trace::of(&case, &job, &forward, STEPS)?;
+    let tempdir = tempfile::tempdir().expect("a temporary folder");
+    let stores = |name: &str| vec![tempdir.path().join(name)];
+    let roomy = Setup { fused_backward: true, ..forward.clone() };
+    let pages = Setup { page: Some(SMALLEST_PAGE), ..roomy.clone() };
+    let streamed = smallest(&job, Setup { stores: stores("small"), budget: Some(0), ..pages.clone() })?;
+    let setups = [
+        ("all in VRAM", roomy.clone()),
+        ("one thread", Setup { threads: 1, ..roomy.clone() }),
+        ("the least VRAM", smallest(&job, pages)?),
+        ("the least VRAM and RAM", streamed.clone()),
+    ];
+    let manifest = Manifest::new(&job.config);
+    let mut updated = Vec::new();
+    for (what, setup) in &setups {
+        updated.push(job.prepare(setup)?.updated_on_gpu(&manifest).to_string());
+        let found = Trace::of(&case, &job, setup, STEPS)?;
+        if let Some(difference) = found.difference(&base) {
+            return Ok(Err(format!("{what}: other {difference}")));
+        }
+    }
+    let first = Setup { stores: stores("resumed"), ..streamed };
+    let mut found = Trace::default();
+    let mut rig = job.begin(&first)?;
+    found.go_on(&mut rig, &case, 1..=3)?;
+    rig.flush(Some(b"3"))?;
+    rig.close()?;
+    let mut rig = job.resume(&Setup { stores: first.stores, page: first.page, ..forward })?;
+    found.go_on(&mut rig, &case, 4..=STEPS)?;
+    found.end(&mut rig)?;
+    Ok(match found.difference(&base) {
+        Some(difference) => Err(format!("gone on with in forward: other {difference}")),
+        None => Ok(format!("{} set-ups; of them on the GPU {} parameters", setups.len() + 1, updated.join(", "))),
     })
 }
 

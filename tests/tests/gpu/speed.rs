@@ -104,7 +104,7 @@ fn whole(rig: &Rig, name: &str, config: &ModelConfig) -> Result<(), Error> {
         seq: SEQ,
         kept: &kept,
         fused_backward: false,
-        gpu: Some(OnGpu { gpu: device(Precision::Bf16), updates: &[UpdateOn::Cpu; 3], ahead: 0 }),
+        gpu: Some(OnGpu { gpu: device(Precision::Bf16), updates: &[UpdateOn::Cpu; 3], ahead: 0, turns: 2 }),
         rates: &Rates::default(),
     };
     let mut it = Computation::new(&rig.gpu, &description, Precision::Bf16)?;

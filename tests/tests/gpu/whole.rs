@@ -31,6 +31,8 @@ pub struct Setup {
     /// Rows of a vocabulary tile; None: as the trainer chooses.
     pub tile_rows: Option<usize>,
     pub updates: UpdateOn,
+    /// In backward, without clipping.
+    pub fused_backward: bool,
 }
 
 impl Setup {
@@ -43,6 +45,7 @@ impl Setup {
             chunk: 2_048,
             tile_rows: None,
             updates: UpdateOn::Cpu,
+            fused_backward: false,
         }
     }
 }
@@ -129,14 +132,14 @@ impl<'r> Whole<'r> {
             micro_rows,
             seq,
             kept: &kept,
-            fused_backward: false,
-            gpu: Some(OnGpu { gpu, updates: &vec![setup.updates; manifest.units.len()], ahead: 0 }),
+            fused_backward: setup.fused_backward,
+            gpu: Some(OnGpu { gpu, updates: &vec![setup.updates; manifest.units.len()], ahead: 0, turns: 2 }),
             rates: &Rates::default(),
         };
         let computation = Computation::new(&rig.gpu, &description, setup.precision)?;
         let (steady, inference) =
             (Writer::steady(description).instructions, Writer::inference(description).instructions);
-        let update_only = Writer::update_only(description).instructions;
+        let update_only = Writer::update_only(Description { fused_backward: false, ..description }).instructions;
         let planes = manifest.units.iter().map(|unit| {
             let values: Vec<f32> = unit.tensors.iter().flat_map(|t| start.values(&t.name).iter().copied()).collect();
             let padded = unit.elements.next_multiple_of(setup.page);
@@ -246,10 +249,10 @@ impl<'r> Whole<'r> {
     }
 
     /// The update of a chunk, on the processor.
-    fn update(&mut self, unit: usize, chunk: usize, pending: Pending) -> Result<(), Error> {
+    fn update(&mut self, unit: usize, chunk: usize, grad: Run, pending: Pending) -> Result<(), Error> {
         let scalars = self.scalars(pending);
         let at = self.chunks[unit][chunk];
-        let grad = self.gradient(unit, chunk)?;
+        let grad = self.gradient(grad)?;
         let planes = &mut self.planes[unit];
         for tensor in &self.manifest.units[unit].tensors {
             let range = tensor.offset.max(at.start)..(tensor.offset + tensor.len).min(at.start + at.len);
@@ -264,9 +267,9 @@ impl<'r> Whole<'r> {
         self.upload(unit, chunk)
     }
 
-    /// The gradient of a chunk.
-    fn gradient(&self, unit: usize, chunk: usize) -> Result<Vec<f32>, Error> {
-        let bytes = self.memory[&(GRAD, self.chunks[unit][chunk].first_page)].download(self.computation.queue())?;
+    /// The gradient in a run.
+    fn gradient(&self, run: Run) -> Result<Vec<f32>, Error> {
+        let bytes = self.memory[&(GRAD, run.first)].download(self.computation.queue())?;
         Ok(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
     }
 
@@ -275,7 +278,7 @@ impl<'r> Whole<'r> {
             match (*operation, on, pending) {
                 (Operation::Commit, ..) => (),
                 (Operation::Update { unit, chunk, .. }, Resource::HostCompute, Some(pending)) => {
-                    self.update(unit, chunk, pending)?;
+                    self.update(unit, chunk, accesses[0].0, pending)?;
                 }
                 (Operation::Update { .. }, Resource::HostCompute, None) => (),
                 // Without an update the weights are taken as they are: hi and lo, behind the gradient.
@@ -295,9 +298,12 @@ impl<'r> Whole<'r> {
         adamw::Step::new(pending.lr, betas, eps, weight_decay, self.completed, pending.scale)
     }
 
-    /// One step, with the pending update of the step before in its forward.
+    /// One step, with the pending update of the step before in its forward, or its own in its backward.
     pub fn step(&mut self, batch: &Batch, lr: f64) -> Result<Outcome, Error> {
-        let (program, pending) = (std::mem::take(&mut self.steady), self.pending.take());
+        let program = std::mem::take(&mut self.steady);
+        self.completed += u64::from(self.setup.fused_backward);
+        let own = self.setup.fused_backward.then_some(Pending { lr, scale: 1.0 });
+        let pending = own.or(self.pending.take());
         let scalars = pending.map(|pending| self.scalars(pending));
         self.computation.begin(&batch.micro, batch.target_count(), scalars)?;
         let walked = self.walk(&program, pending);
@@ -305,9 +311,11 @@ impl<'r> Whole<'r> {
         walked?;
         let found = self.computation.finish()?;
         let norm = found.squares.iter().fold(0.0, |sum, squares| sum + squares).sqrt();
-        let scale = self.hyper.max_grad_norm.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0));
-        self.completed += 1;
-        self.pending = Some(Pending { lr, scale });
+        if own.is_none() {
+            let scale = self.hyper.max_grad_norm.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0));
+            self.completed += 1;
+            self.pending = Some(Pending { lr, scale });
+        }
         Ok(Outcome { loss: found.loss, norm })
     }
 
@@ -337,8 +345,8 @@ impl<'r> Whole<'r> {
     pub fn gradients(&self) -> Result<Tensors, Error> {
         let unit = |unit: usize| -> Result<Vec<f32>, Error> {
             let mut values = Vec::new();
-            for (chunk, at) in self.chunks[unit].iter().enumerate() {
-                let gradient = self.gradient(unit, chunk)?;
+            for at in &self.chunks[unit] {
+                let gradient = self.gradient(at.run(GRAD))?;
                 assert!(gradient[at.len..].iter().all(|x| *x == 0.0), "padding is zero");
                 values.extend_from_slice(&gradient[..at.len]);
             }

@@ -4,18 +4,14 @@
 //! computes meanwhile stands in front of the unit's updates: the backward of the unit after it. No further, since the
 //! rest is the engine's to overlap: the processor updates beside whatever the GPU was given.
 //!
-//! Few gradients wait at a time, so layers take turns with the pages of [`TURNS`] of them, and no gradient takes RAM or
-//! disk for good. A layer's gradients leave VRAM when those that had its turn before were used; as many turns as there
-//! are let the GPU run ahead of the processor where not all layers are alike, some being updated on the GPU.
+//! Few gradients wait at a time, so layers take *turns* with the pages of the first few, and no other gradient takes RAM
+//! or disk. A layer's gradients leave VRAM when those that had its turn before were used: more turns let the GPU run
+//! further ahead where the processor takes longer for a layer than it, as for layers of which everything is kept.
 
 use super::{Description, UpdateOn};
 use crate::layout::{Chunk, GRAD};
 use mt_engine::Run;
 use std::collections::VecDeque;
-
-/// Layers whose gradients are in RAM or on their way at once: one that comes down, one that is updated with, and as
-/// many between them.
-const TURNS: usize = 4;
 
 /// Updates on the processor whose gradients the GPU was told to compute and that have not been written into the program
 /// yet, in the order of the backward.
@@ -43,28 +39,22 @@ impl Behind {
 }
 
 impl Description<'_> {
-    /// The run in which a chunk's gradients wait for its update.
-    pub(crate) fn gradients(&self, unit: usize, at: Chunk) -> Run {
+    /// The run in which a chunk's gradients wait for its update. Layers are alike; embedding and head are not.
+    pub(super) fn gradients(&self, unit: usize, at: Chunk) -> Run {
         let own = at.run(GRAD);
-        match self.takes_turns(unit) {
-            false => own,
-            true => {
-                let before = (1..unit).filter(|layer| self.updates_on_host(*layer)).count();
+        let is_layer = (1..=self.config.layers).contains(&unit);
+        match self.gpu {
+            Some(on) if self.fused_backward && is_layer => {
+                let before = on.updates[1..unit].iter().filter(|on| **on == UpdateOn::Cpu).count();
                 let first_page = &self.layout.first_page;
-                let turn = 1 + before % TURNS;
-                Run { first: first_page[turn] + at.first_page - first_page[unit], ..own }
+                Run { first: first_page[1 + before % on.turns] + at.first_page - first_page[unit], ..own }
             }
+            _ => own,
         }
     }
 
     /// Whether a GPU updates in backward, with gradients that never leave it.
     pub(crate) fn applies_on_gpu(&self) -> bool {
         self.fused_backward && self.gpu.is_some_and(|on| on.updates.contains(&UpdateOn::Gpu))
-    }
-
-    /// Whether a unit's gradients wait in the pages of another one. Layers are alike; embedding and head are not.
-    fn takes_turns(&self, unit: usize) -> bool {
-        let is_layer = (1..=self.config.layers).contains(&unit);
-        self.fused_backward && is_layer && self.updates_on_host(unit)
     }
 }

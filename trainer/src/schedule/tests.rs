@@ -5,7 +5,7 @@
 use super::*;
 use crate::block::{Dims, Level};
 use crate::head::Tiles;
-use crate::layout::{GRAD, HI, Layout};
+use crate::layout::{HI, Layout};
 use crate::model::{Manifest, ModelConfig};
 use crate::profile::Rates;
 use crate::target::{Gpu, Precision, Target};
@@ -83,7 +83,7 @@ impl Case {
             seq: SEQ,
             kept: &self.kept,
             fused_backward: self.fused_backward,
-            gpu: self.gpu.map(|gpu| OnGpu { gpu, updates: &self.updates, ahead: self.ahead }),
+            gpu: self.gpu.map(|gpu| OnGpu { gpu, updates: &self.updates, ahead: self.ahead, turns: 2 }),
             rates: &self.rates,
         }
     }
@@ -105,6 +105,9 @@ fn cases() -> Vec<Case> {
                     cases.push(case(false).on_gpu(Precision::Bf16, [cpu; 4], usize::MAX));
                     cases.push(case(false).on_gpu(Precision::Tf32, [cpu, gpu, cpu, cpu], 3_000));
                     cases.push(case(false).on_gpu(Precision::Fp32, [gpu; 4], 0));
+                    for updates in [[cpu; 4], [gpu, cpu, gpu, cpu], [cpu, gpu, cpu, gpu], [gpu; 4]] {
+                        cases.push(case(true).on_gpu(Precision::Bf16, updates, 0));
+                    }
                 }
             }
         }
@@ -136,17 +139,79 @@ fn every_gradient_is_left_for_exactly_one_update() {
         let mut updated = vec![0; pages as usize];
         let mut kept = vec![0; pages as usize];
         for instruction in &program.instructions {
-            let count = match instruction.operation {
-                Operation::Update { .. } | Operation::Apply { .. } => &mut updated,
-                Operation::Keep { partial: false, .. } => &mut kept,
+            let (count, unit, chunk) = match instruction.operation {
+                Operation::Update { unit, chunk, .. } | Operation::Apply { unit, chunk, .. } => {
+                    (&mut updated, unit, chunk)
+                }
+                Operation::Keep { partial: false, unit, chunk, .. } => (&mut kept, unit, chunk),
                 _ => continue,
             };
-            let run = instruction.accesses.iter().find(|(run, _)| run.region == GRAD || run.region == HI).unwrap().0;
+            let run = case.layout.chunks(&case.manifest, unit)[chunk].run(HI);
             (run.first..run.end()).for_each(|page| count[page as usize] += 1);
         }
         assert_eq!(updated, vec![1; pages as usize]);
-        assert_eq!(kept, vec![i32::from(!case.fused_backward); pages as usize]);
+        for (unit, first) in case.layout.first_page.iter().take(case.manifest.units.len()).enumerate() {
+            let is_kept = !case.fused_backward || case.updates.get(unit) == Some(&UpdateOn::Cpu);
+            let end = case.layout.first_page[unit + 1];
+            assert!(
+                kept[*first as usize..end as usize].iter().all(|count| *count == i32::from(is_kept)),
+                "unit {unit}"
+            );
+        }
     }
+}
+
+/// An update finds the gradients of its chunk as they were kept: nothing else is kept in their run before it.
+#[test]
+fn an_update_in_backward_has_its_own_gradients() {
+    for case in cases().into_iter().filter(|case| case.fused_backward && case.gpu.is_some()) {
+        let program = Writer::steady(case.description());
+        let mut kept = BTreeMap::new();
+        for instruction in &program.instructions {
+            match instruction.operation {
+                Operation::Keep { unit, chunk, partial, .. } => {
+                    let before = kept.insert(instruction.accesses[0].0, (unit, chunk, partial));
+                    assert!(before.is_none_or(|(_, _, partial)| partial), "{before:?} is lost for {unit} {chunk}");
+                }
+                Operation::Update { unit, chunk, .. } => {
+                    assert_eq!(kept.remove(&instruction.accesses[0].0), Some((unit, chunk, false)));
+                }
+                _ => {}
+            }
+        }
+        assert!(kept.is_empty(), "{kept:?}");
+    }
+}
+
+/// With updates in backward the processor's are written one unit behind: when the GPU has been given the backward of
+/// the next unit, and before that of the one after.
+#[test]
+fn the_processor_updates_behind_the_gpu() {
+    let mut behind = 0;
+    for case in cases().into_iter().filter(|case| case.fused_backward && case.gpu.is_some()) {
+        let program = Writer::steady(case.description());
+        // The unit whose backward was written last: head, two layers, embedding.
+        let mut computed = 3;
+        for instruction in &program.instructions {
+            match instruction.operation {
+                Operation::LayerBackward { layer, .. } => computed = layer + 1,
+                Operation::Scatter { .. } => computed = 0,
+                Operation::Update { unit, into, .. } => {
+                    assert_eq!((instruction.on, into), (Resource::HostCompute, Sink::Nowhere));
+                    assert_eq!(case.updates[unit], UpdateOn::Cpu);
+                    let is_last = computed == 0 && unit <= 1;
+                    assert!(unit == computed + 1 || is_last, "unit {unit} after unit {computed}");
+                    behind += 1;
+                }
+                Operation::Apply { unit, .. } => {
+                    assert_eq!(instruction.on, case.description().target().resource());
+                    assert_eq!((case.updates[unit], unit), (UpdateOn::Gpu, unit.min(computed)));
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(behind > 0);
 }
 
 #[test]
@@ -178,7 +243,9 @@ fn the_schedule_is_the_program() {
                 let is_work = matches!(schedule.nodes[node], Node::Work { .. });
                 assert!(after.iter().all(|&a| (a as usize) < node && (!is_work || node - (a as usize) <= 5)));
                 let is_on_gpu = |node: &Node| matches!(node, Node::Access(access) if access.tier != Tier::Host);
-                let is_relay = |a: &u32| is_on_gpu(&schedule.nodes[node]) && !is_on_gpu(&schedule.nodes[*a as usize]);
+                let reads = matches!(&schedule.nodes[node], Node::Access(access) if access.mode.reads());
+                let is_relay =
+                    |a: &u32| reads && is_on_gpu(&schedule.nodes[node]) && !is_on_gpu(&schedule.nodes[*a as usize]);
                 assert!(is_work || after.iter().all(is_relay), "node {node}");
             }
         }
@@ -189,7 +256,7 @@ fn the_schedule_is_the_program() {
 /// before the unit is computed, as far as the distance allows; everything else is the GPU's.
 #[test]
 fn the_processor_updates_ahead_of_the_gpu() {
-    for case in cases().into_iter().filter(|case| case.gpu.is_some()) {
+    for case in cases().into_iter().filter(|case| case.gpu.is_some() && !case.fused_backward) {
         let program = Writer::steady(case.description());
         let target = case.description().target();
         let planes = target.weight_planes().len();

@@ -47,6 +47,8 @@ pub struct OnGpu<'a> {
     pub updates: &'a [UpdateOn],
     /// Elements of state that updates on the processor may be ahead of what the GPU takes from them.
     pub ahead: usize,
+    /// Layers whose gradients may wait at once for the processor's updates in backward; at least 2.
+    pub turns: usize,
 }
 
 /// Writes one program.

@@ -7,7 +7,9 @@ use crate::model::{Manifest, ModelConfig};
 use crate::profile::{GpuRates, MachineProfile};
 use crate::run::size::human;
 use crate::target::{Gpu, Precision};
-use mt_engine::DeviceId;
+use crate::schedule::Operation;
+use mt_engine::{DeviceId, Node};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 const GPU: Gpu = Gpu { device: DeviceId(0), precision: Precision::Bf16 };
@@ -29,12 +31,23 @@ fn planned(vram: u64, ram: u64, has_disk: bool, batch: usize) -> crate::error::R
 }
 
 fn planned_on(gpu: GpuRates, vram: u64, ram: u64, has_disk: bool, batch: usize) -> crate::error::Result<Prepared> {
+    planned_with(gpu, false, vram, ram, has_disk, batch)
+}
+
+fn planned_with(
+    gpu: GpuRates,
+    fused_backward: bool,
+    vram: u64,
+    ram: u64,
+    has_disk: bool,
+    batch: usize,
+) -> crate::error::Result<Prepared> {
     let profile = MachineProfile { gpus: vec![gpu], ..MachineProfile::assumed(8) };
     let rates = profile.rates(&[], 8, Some(GPU.device));
     let options = Options {
         target: Target::Gpu(GPU),
         recompute: Recompute::Auto,
-        fused_backward: false,
+        fused_backward,
         durable: has_disk,
         has_disk,
         page_elements: None,
@@ -127,4 +140,35 @@ fn levels_follow_vram() {
     let kept = |vram: u64| planned_on(gpu.clone(), vram, ram, false, 16).unwrap().kept().count(Level::Input);
     let (little, much) = (kept(least(ram, false, 16)), kept(4 * STATE));
     assert!(much == 0 && little > 0, "{little} and {much} layers recompute");
+}
+
+/// With updates in backward the processor updates a layer while the GPU computes the next one, gradients take no more
+/// than their turns, and what the GPU updates leaves none.
+#[test]
+fn updates_in_backward_run_beside_it() {
+    let ram = 2 * STATE;
+    for (vram, has_disk) in [(least(ram, false, 16), false), (least(ram, false, 16), true), (4 * STATE, false)] {
+        let plan = |fused| planned_with(slow_gpu(), fused, 5 * vram / 4, ram, has_disk, 16).expect("it fits");
+        let (forward, backward) = (plan(false), plan(true));
+        assert!(backward.prediction.seconds < forward.prediction.seconds, "{}", human(vram));
+        let phases: f64 = backward.phases().iter().map(|phase| phase.seconds).sum();
+        assert!((phases / backward.prediction.seconds - 1.0).abs() < 1e-6, "{phases}");
+        let gradients = backward.residence()[crate::layout::GRAD.0 as usize].clone();
+        let most = 4 * (PARAMETERS - backward.updated_on_gpu(&Manifest::new(&model())).min(PARAMETERS));
+        assert!(gradients.placed_bytes + gradients.streamed_bytes <= most + most / 20 && gradients.vram_bytes == 0);
+        let spans = backward.timeline();
+        let mut update: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut computed: BTreeMap<usize, u64> = BTreeMap::new();
+        for (node, span) in backward.steady.schedule.nodes.iter().zip(&spans.nodes) {
+            let Node::Work { tag, .. } = node else { continue };
+            match backward.steady_program.instructions[*tag as usize].operation {
+                Operation::Update { unit, .. } => _ = update.entry(unit).or_insert(span.begin_ns),
+                Operation::LayerBackward { layer, .. } => _ = computed.insert(layer + 1, span.end_ns),
+                _ => {}
+            }
+        }
+        let beside = update.iter().filter(|(unit, begin)| **unit > 1 && **begin < computed[&(**unit - 1)]);
+        let behind = update.keys().filter(|unit| **unit > 1).count();
+        assert!(2 * beside.count() >= behind, "{update:?} {computed:?}");
+    }
 }

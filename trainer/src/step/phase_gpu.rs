@@ -1,13 +1,15 @@
 //! A predicted step's time by phase where a GPU computes, and what binds each.
 //!
 //! Processor, GPU and transfers work beside each other, so the step is told by the GPU's time, which has no gaps: what
-//! it computes, what it waits for. Waiting for weights that the processor is still to update is the update's; so
-//! updates that are hidden behind the computation take no time of the step.
+//! it computes, what it waits for. Waiting for what the processor is still to update with, and what it still updates
+//! when the GPU is through, are the update's; so updates that are hidden behind the computation take no time of the
+//! step.
 
 use super::phase::{Binding, PhaseTime, add_commits};
 use crate::schedule::{Phase, Program};
 use mt_engine::plan::{Station, Timeline};
-use mt_engine::{DeviceId, Node, Plan, Prediction, Resource, Tier};
+use mt_engine::{DeviceId, Node, Plan, Prediction, Resource, Run, Tier};
+use std::collections::HashMap;
 
 /// Begin and end of a phase on the GPU, in nanoseconds of the sweep.
 type Window = (u64, u64);
@@ -25,6 +27,8 @@ pub(super) fn times(
     let mut ends = Vec::new();
     let mut windows: [Option<Window>; Phase::ALL.len()] = Default::default();
     let mut intervals = plan.intervals.iter();
+    // When the processor is done with the runs that it has used so far.
+    let mut on_host: HashMap<Run, u64> = HashMap::new();
     for (node, span) in plan.schedule.nodes.iter().zip(&timeline.nodes) {
         let seconds = |ns: u64| ns as f64 * 1e-9;
         let (tag, on_device) = match node {
@@ -51,18 +55,18 @@ pub(super) fn times(
         let (up, down) = interval.link_bytes();
         (time.upload_bytes, time.download_bytes) = (time.upload_bytes + up, time.download_bytes + down);
         if !on_device {
+            on_host.insert(interval.run, timeline.nodes[interval.release as usize].end_ns);
             continue;
         }
-        let updated = interval.relay.map_or(0, |relay| {
-            let release = plan.intervals[relay as usize].release;
-            timeline.nodes[release as usize].end_ns.clamp(span.begin_ns, span.end_ns) - span.begin_ns
-        });
+        let done_ns = on_host.get(&interval.run).copied().unwrap_or(0);
+        let updated = done_ns.clamp(span.begin_ns, span.end_ns) - span.begin_ns;
         let waited = seconds(span.end_ns - span.begin_ns - updated);
-        (time.seconds, time.wait_seconds) = (time.seconds + waited, time.wait_seconds + waited);
-        let update = &mut times[Phase::Update as usize];
-        (update.seconds, update.wait_seconds) =
-            (update.seconds + seconds(updated), update.wait_seconds + seconds(updated));
+        add_wait(time, waited);
+        add_wait(&mut times[Phase::Update as usize], seconds(updated));
     }
+    let all_ns = timeline.nodes.iter().map(|span| span.end_ns).max().unwrap_or(0);
+    let rest_ns = all_ns - ends.last().map_or(all_ns, |(end_ns, _)| *end_ns);
+    add_wait(&mut times[Phase::Update as usize], rest_ns as f64 * 1e-9);
     add_commits(&mut times, timeline, &ends);
     for (time, window) in times.iter_mut().zip(windows) {
         time.binding = match time.phase {
@@ -73,6 +77,12 @@ pub(super) fn times(
         };
     }
     times
+}
+
+/// Adds what the GPU waits for.
+fn add_wait(time: &mut PhaseTime, seconds: f64) {
+    time.seconds += seconds;
+    time.wait_seconds += seconds;
 }
 
 /// What binds the processor's updates: it, or what it waits for most.
