@@ -173,6 +173,11 @@ fn without_clipping_the_faster_update_schedule_that_fits_is_planned() {
     // Without commits there is nothing to go back to.
     let volatile = plan("--ram 64GiB --max-grad-norm off --durability none --discard");
     assert_eq!(volatile["update_in_backward"], false);
+    // On a GPU, too; and without commits where that is allowed.
+    let words = "--vram 8GiB --ram 64GiB --durability none --max-grad-norm off";
+    let (guarded, free) = (plan(words), plan(&format!("{words} --no-nan-guard")));
+    assert_eq!((&guarded["update_in_backward"], &free["update_in_backward"]), (&false.into(), &true.into()));
+    assert!(seconds(&free) < seconds(&guarded), "{free}");
 }
 
 #[test]
