@@ -253,35 +253,34 @@ fn the_schedule_is_the_program() {
     }
 }
 
-/// With a GPU the processor updates its units, each before the GPU takes up the new weights and those of the next unit
-/// before the unit is computed, as far as the distance allows; everything else is the GPU's.
+/// With a GPU the processor updates its units, each chunk before the GPU takes up the new weights, and as many ahead of
+/// whatever chunk the GPU takes up as the distance allows; everything else is the GPU's.
 #[test]
 fn the_processor_updates_ahead_of_the_gpu() {
     for case in cases().into_iter().filter(|case| case.gpu.is_some() && !case.fused_backward) {
         let program = Writer::steady(case.description());
         let target = case.description().target();
         let planes = target.weight_planes().len();
-        let mut updated = BTreeMap::new();
-        let mut last = 0;
+        let chunks = |unit| case.layout.chunks(&case.manifest, unit).into_iter().enumerate();
+        let on_cpu = (0..4).filter(|unit| case.updates[*unit] == UpdateOn::Cpu);
+        let all: Vec<_> = on_cpu.flat_map(|unit| chunks(unit).map(move |(n, at)| ((unit, n), at.len))).collect();
+        let elements = |count: usize| all[..count].iter().map(|(_, len)| len).sum::<usize>();
+        let (mut updated, mut wanted) = (Vec::new(), 0);
         for instruction in &program.instructions {
             match instruction.operation {
                 Operation::Update { unit, chunk, into } if case.updates[unit] == UpdateOn::Cpu => {
                     assert_eq!((instruction.on, into), (Resource::HostCompute, Sink::Nowhere));
-                    updated.insert((unit, chunk), ());
-                    last = unit;
+                    updated.push((unit, chunk));
                     continue;
                 }
-                Operation::Join { unit, chunk, .. } => {
-                    assert_eq!(instruction.accesses.len(), planes);
-                    let is_on_cpu = case.updates[unit] == UpdateOn::Cpu;
-                    assert!(!is_on_cpu || updated.contains_key(&(unit, chunk)), "{unit} {chunk}");
-                }
-                Operation::LayerForward { layer, .. } => {
-                    // Embedding, two layers, head.
-                    let next = (layer + 2).min(3);
-                    let is_there = |unit: usize| case.updates[unit] != UpdateOn::Cpu || last >= unit;
-                    assert!(case.ahead < usize::MAX || is_there(next), "unit {next} before layer {layer}");
-                    assert!(last <= next);
+                Operation::Join { unit, chunk, .. } | Operation::Update { unit, chunk, .. } => {
+                    let is_join = matches!(instruction.operation, Operation::Join { .. });
+                    assert!(!is_join || instruction.accesses.len() == planes);
+                    let own = all.iter().filter(|(at, _)| *at <= (unit, chunk)).count();
+                    let reach = elements(own).saturating_add(case.ahead);
+                    let reached = (own..=all.len()).rev().find(|count| elements(*count) <= reach).unwrap();
+                    wanted = wanted.max(reached);
+                    assert!(updated.iter().eq(all[..wanted].iter().map(|(at, _)| at)), "unit {unit}, chunk {chunk}");
                 }
                 _ => {}
             }

@@ -45,7 +45,7 @@ pub struct OnGpu<'a> {
     pub gpu: Gpu,
     /// Where each unit's update runs.
     pub updates: &'a [UpdateOn],
-    /// Elements of state that updates on the processor may be ahead of what the GPU takes from them.
+    /// Elements by which updates on the processor may be ahead of what the GPU takes from them.
     pub ahead: usize,
     /// Layers whose gradients may wait at once for the processor's updates in backward; at least 2.
     pub turns: usize,
@@ -146,12 +146,12 @@ impl<'a> Writer<'a> {
 
     /// Joins the weights of a chunk, after the pending update if there is one in this program.
     pub(super) fn weights(&mut self, unit: usize, chunk: usize, into: Sink, update: bool) {
-        if update && !self.it.updates_on_host(unit) {
-            return self.update(unit, chunk, into);
-        }
         if update {
             for (unit, chunk) in self.ahead.before(unit, chunk) {
                 self.update_on_host(unit, chunk);
+            }
+            if !self.it.updates_on_host(unit) {
+                return self.update(unit, chunk, into);
             }
         }
         let at = self.chunks[unit][chunk];
