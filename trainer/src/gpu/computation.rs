@@ -4,8 +4,8 @@
 //! queue and returns at once; [`Computation::finish`] waits for all of them and gives loss and sums of squares, which
 //! stay on the device until then. Nothing is allocated after the start, and nothing in between waits for the device.
 //!
-//! What it is not: it takes no leases, and it knows no budget. Commits are the host's, and so are updates that the program
-//! gives to it.
+//! What it is not: it takes no leases, and it knows no budget. Commits are the host's, and so are updates that the
+//! program gives to it.
 
 use super::accesses::{Accesses, Memory};
 use super::input::Input;
@@ -124,8 +124,8 @@ impl Computation {
     }
 
     /// Begins a sweep over these micro-batches, which have `targets` targets, with the update that its `Update` and
-    /// `Apply` operations apply. The shapes are those that the description had; an inference has the first micro-batch alone,
-    /// an update by itself has none.
+    /// `Apply` operations apply. The shapes are those that the description had; an inference has the first micro-batch
+    /// alone, an update by itself has none.
     ///
     /// # Errors
     /// A copy fails.

@@ -1,9 +1,10 @@
 //! Where each unit's update runs beside a GPU: on the processor, on the GPU, or both, each for its share of the layers.
 //! Pure. The bits are the same wherever it runs.
 //!
-//! The processor reads and writes RAM. The GPU is much faster, but needs the state: 16 bytes a parameter up the link (in
-//! backward, where it has the gradients, 12) and 12 down, unless the unit's state lives in VRAM, which only a unit that the GPU updates can. So a first share of
-//! the layers is what spare VRAM holds, and more of them pay until the link is as busy as the processor.
+//! The processor reads and writes RAM. The GPU is much faster, but needs the state: 16 bytes a parameter up the link
+//! (in backward, where it has the gradients, 12) and 12 down, unless the unit's state lives in VRAM, which only a unit
+//! that the GPU updates can. So a first share of the layers is what spare VRAM holds, and more of them pay until the
+//! link is as busy as the processor.
 
 use super::levels::faster;
 use super::prepare::{Inputs, Prepared, STATE_BYTES};
