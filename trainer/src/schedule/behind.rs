@@ -5,8 +5,8 @@
 //! rest is the engine's to overlap: the processor updates beside whatever the GPU was given.
 //!
 //! Few gradients wait at a time, so layers take *turns* with the pages of the first few, and no other gradient takes
-//! RAM or disk. A layer's gradients leave VRAM when those that had its turn before were used: more turns let the GPU run
-//! further ahead where the processor takes longer for a layer than it, as for layers of which everything is kept.
+//! RAM or disk. A layer's gradients leave VRAM when those that had its turn before were used: more turns let the GPU
+//! run further ahead where the processor takes longer for a layer than it, as for layers of which everything is kept.
 
 use super::{Description, UpdateOn};
 use crate::layout::{Chunk, GRAD};
