@@ -118,6 +118,39 @@ fn what_ends_before_the_first_step_leaves_nothing() {
     place.refused("train --model t.txt --data t.txt", 2, &["found a file"]);
 }
 
+/// Whichever file it is, what cannot be read is bad input; a pipe that nobody writes to is not waited for.
+#[test]
+fn files_that_cannot_be_read_are_refused_alike() {
+    let place = place();
+    rustix::fs::mkfifoat(rustix::fs::CWD, place.path("pipe"), 0o600.into()).expect("a pipe");
+    let model = |name: &str, file: &str| {
+        copy(&place.path("m"), &place.path(name));
+        let path = place.path(name).join(file);
+        _ = std::fs::remove_file(&path);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).expect("a pipe");
+    };
+    model("no-config", "config.json");
+    model("no-tokenizer", "tokenizer.json");
+    model("no-weights", "model.safetensors");
+    std::fs::create_dir(place.path("folder")).expect("a folder");
+    for (words, found) in [
+        (format!("{RUN} --profile none.json --run r"), "none.json: file: expected a machine's profile"),
+        (format!("{RUN} --profile pipe --run r"), "found a pipe"),
+        (format!("{RUN} --profile folder --run r"), "found a folder"),
+        ("plan --profile pipe".to_owned(), "found a pipe"),
+        ("train none.toml".to_owned(), "none.toml: file: expected a TOML file, found no such file"),
+        ("train pipe".to_owned(), "found a pipe"),
+        ("train --model m --data none.txt --run r".to_owned(), "found no such file"),
+        ("train --model m --data pipe --run r".to_owned(), "found a pipe"),
+        (run_with("--model", "no-config"), "config.json: file: expected a model's configuration, found a pipe"),
+        (run_with("--model", "no-tokenizer"), "tokenizer.json: file: expected a tokenizer's file, found a pipe"),
+        (run_with("--model", "no-weights"), "model.safetensors: file: expected safetensors, found a pipe"),
+    ] {
+        place.refused(&words, 2, &[found]);
+    }
+    assert!(!place.path("r").exists() && !place.path("runs").exists());
+}
+
 #[test]
 fn nobody_needs_to_read_what_is_printed() {
     let place = place();

@@ -202,7 +202,7 @@ fn the_store_never_writes_more_than_it_may() {
 #[test]
 fn a_profile_from_a_file_changes_predictions_and_no_results() {
     let place = place();
-    place.refused("plan --model c --profile none.json", 4, &["none.json"]);
+    place.refused("plan --model c --profile none.json", 2, &["none.json"]);
     place.write("bad.json", "{\"version\": 9}");
     place.refused("plan --model c --profile bad.json", 2, &["bad.json", "version"]);
     let profile = mt_trainer::profile::MachineProfile::assumed(2);

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::layers::{Given, Origin};
 use crate::options::{self, Choice, Kind};
 use mt_trainer::Error;
+use mt_trainer::input;
 use std::collections::BTreeMap;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
@@ -13,8 +14,7 @@ use toml::de::{DeTable, DeValue};
 /// # Errors
 /// It cannot be read, is not TOML, has an unknown key (with a suggestion) or a value of a type that the option lacks.
 pub fn read(path: &Path) -> Result<BTreeMap<&'static str, Given>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::input(path.display().to_string(), "file", "a TOML file", error.to_string()))?;
+    let text = input::text(path, "a TOML file")?;
     let line_of = |offset: usize| text[..offset.min(text.len())].matches('\n').count() + 1;
     let table = DeTable::parse(&text).map_err(|error| {
         let line = line_of(error.span().map_or(0, |span| span.start));

@@ -9,6 +9,7 @@ pub mod default_model;
 pub mod error;
 pub mod gpu;
 pub mod head;
+pub mod input;
 pub mod layout;
 pub mod lr;
 pub mod measure;

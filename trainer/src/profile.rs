@@ -18,6 +18,7 @@ pub use feedback::Measured;
 pub use gpu::GpuRates;
 
 use crate::error::{Error, Result};
+use crate::input;
 use mt_engine::{DeviceId, Profile};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -147,16 +148,15 @@ impl MachineProfile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// `Io`; `Input` for another version, fields that are missing or unknown, or a rate or latency of no machine.
+    /// Those of [`input::text`]; `Input` for another version, fields that are missing or unknown, or a rate or latency of no machine.
     pub fn read(path: &Path) -> Result<MachineProfile> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "reading", source))?;
-        MachineProfile::parse(&text, path)
+        MachineProfile::parse(&input::text(path, "a machine's profile, or auto or assumed")?, path)
     }
 
     /// From text; `path` is named in errors.
     ///
     /// # Errors
-    /// As [`MachineProfile::read`], without `Io`.
+    /// As [`MachineProfile::read`], without those of reading.
     pub fn parse(text: &str, path: &Path) -> Result<MachineProfile> {
         let place = path.display().to_string();
         let refuse = |field: &str, expected: &str, found: String| Error::input(place.clone(), field, expected, found);

@@ -4,6 +4,7 @@
 
 use super::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::input;
 use crate::model::ModelConfig;
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -32,12 +33,12 @@ pub fn names_of_files() -> impl Iterator<Item = &'static str> {
 /// Copies tokenizer, chat template and generation settings from one folder to another, durably; gives their names.
 ///
 /// # Errors
-/// `Io`.
+/// Those of [`input::open`]; `Io`.
 pub fn copy_files(from: &Path, to: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for name in FILES.into_iter().filter(|name| from.join(name).is_file()) {
         let target = to.join(name);
-        let mut source = File::open(from.join(name)).map_err(|e| Error::io(from.join(name), "opening", e))?;
+        let mut source = input::open(&from.join(name), "a file of the model folder")?;
         // Not `fs::copy`: the source's permissions may be those of a read-only cache.
         let mut copy = File::create(&target).map_err(|e| Error::io(&target, "creating", e))?;
         std::io::copy(&mut source, &mut copy).map_err(|e| Error::io(&target, "copying", e))?;

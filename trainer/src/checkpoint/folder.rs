@@ -8,6 +8,7 @@
 
 use super::header::{self, Entry, UniqueStrings};
 use crate::error::{Error, Result};
+use crate::input;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -76,7 +77,7 @@ pub(crate) fn open(dir: &Path) -> Result<Option<Folder>> {
 
 fn open_single(dir: &Path) -> Result<Folder> {
     let path = dir.join(SINGLE);
-    let file = File::open(&path).map_err(|e| Error::io(&path, "opening", e))?;
+    let file = input::open(&path, "safetensors")?;
     let tensors = header::read(&file, &path)?.into_iter().map(|e| (e.name.clone(), (0, e))).collect();
     Ok(Folder { files: vec![(path, file)], tensors, notices: Vec::new() })
 }
@@ -89,13 +90,13 @@ struct Index {
 
 fn open_shards(dir: &Path) -> Result<Folder> {
     let index_path = dir.join(INDEX);
-    let bytes = std::fs::metadata(&index_path).map_err(|e| Error::io(&index_path, "reading its size", e))?.len();
+    let file = input::open(&index_path, "an index of shards")?;
+    let bytes = file.metadata().map_err(|e| Error::io(&index_path, "reading its size", e))?.len();
     if bytes > header::LENGTH_MAX {
         let expected = format!("at most {} bytes", header::LENGTH_MAX);
         return Err(Error::input(index_path.display().to_string(), "file size", expected, format!("{bytes} bytes")));
     }
-    let text = std::fs::read_to_string(&index_path).map_err(|e| Error::io(&index_path, "reading", e))?;
-    let index: Index = serde_json::from_str(&text).map_err(|e| {
+    let index: Index = serde_json::from_slice(&input::bytes(&index_path, file)?).map_err(|e| {
         Error::input(index_path.display().to_string(), "weight_map", "an object from tensor to file", e.to_string())
     })?;
     let map = index.weight_map.0;
@@ -124,14 +125,8 @@ fn open_shards(dir: &Path) -> Result<Folder> {
 /// Opens one shard and takes its tensors over.
 fn open_shard(dir: &Path, shard: &str, map: &BTreeMap<String, String>, folder: &mut Folder) -> Result<()> {
     let path = dir.join(shard);
-    let file = File::open(&path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            let tensors = map.values().filter(|s| *s == shard).count();
-            let expected = format!("the file with {tensors} tensors that {INDEX} names");
-            Error::input(path.display().to_string(), "shard", expected, "no such file")
-        }
-        _ => Error::io(&path, "opening", e),
-    })?;
+    let tensors = map.values().filter(|s| *s == shard).count();
+    let file = input::open(&path, &format!("the file with {tensors} tensors that {INDEX} names"))?;
     for entry in header::read(&file, &path)? {
         let name = entry.name.clone();
         match map.get(&name) {

@@ -9,14 +9,18 @@
 //! comes as one piece, and then takes memory in proportion to its size.
 
 use crate::error::{Error, Result};
+use crate::input;
 use std::fs::File;
 use std::hash::Hasher;
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::path::Path;
 use twox_hash::xxhash3_64;
 
 /// Bytes read at a time. Encoding takes 150 to 250 bytes of memory for a byte of text; this keeps it near 4 MiB.
 const CHUNK_BYTES: usize = 16 << 10;
+
+/// What a document's file is, in refusals.
+const EXPECTED: &str = "a text file";
 
 /// Part of a document.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +50,7 @@ pub fn read_document(
     last_cut: impl Fn(&str) -> Option<usize>,
     mut take: impl FnMut(Piece<'_>) -> Result<()>,
 ) -> Result<FileSummary> {
-    let mut file = open(path)?;
+    let mut file = input::open(path, EXPECTED)?;
     let mut digest = xxhash3_64::Hasher::new();
     let mut bytes = 0;
     let mut pending = Pending { buffer: Vec::new(), valid: 0, searched: 0, offset: 0, line: 1 };
@@ -75,10 +79,7 @@ pub fn read_document(
 
 /// XXH3-64 of a file's bytes; None if there is no such file.
 pub fn file_digest(path: &Path) -> Result<Option<FileSummary>> {
-    let mut file = match File::open(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(|e| Error::io(path, "opening", e))?,
-    };
+    let Some(mut file) = input::open_if_present(path, EXPECTED)? else { return Ok(None) };
     let mut digest = xxhash3_64::Hasher::new();
     let mut bytes = 0;
     let mut buffer = Vec::new();
@@ -158,18 +159,6 @@ impl Pending {
         self.valid = self.valid.saturating_sub(bytes);
         self.searched = self.searched.saturating_sub(bytes);
         self.buffer.drain(..bytes);
-    }
-}
-
-fn open(path: &Path) -> Result<File> {
-    let unusable = |found| Error::input(path.display().to_string(), "file", "a text file", found);
-    let file = File::open(path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => unusable("no such file"),
-        _ => Error::io(path, "opening", e),
-    })?;
-    match file.metadata().map_err(|e| Error::io(path, "opening", e))?.is_dir() {
-        true => Err(unusable("a folder")),
-        false => Ok(file),
     }
 }
 

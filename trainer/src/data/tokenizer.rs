@@ -8,6 +8,7 @@
 
 use super::pieces;
 use crate::error::{Error, Result};
+use crate::input;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -193,10 +194,8 @@ fn other_file(folder: &Path) -> Result<Option<String>> {
 }
 
 fn read_if_present(path: &Path) -> Result<Option<Vec<u8>>> {
-    match std::fs::read(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        other => other.map(Some).map_err(|e| Error::io(path, "reading", e)),
-    }
+    let file = input::open_if_present(path, "a tokenizer's file")?;
+    file.map(|file| input::bytes(path, file)).transpose()
 }
 
 fn invalid(path: &Path, found: &dyn std::fmt::Display) -> Error {

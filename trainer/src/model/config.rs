@@ -12,6 +12,7 @@ mod window;
 
 use super::fields::Fields;
 use crate::error::{Error, Result};
+use crate::input;
 use mt_kernels::rope::Scaling;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -107,10 +108,9 @@ impl ModelConfig {
     /// Reads a `config.json`.
     ///
     /// # Errors
-    /// `Io` if the file cannot be read, and those of [`ModelConfig::parse`].
+    /// Those of [`input::text`] and of [`ModelConfig::parse`].
     pub fn read(path: &Path) -> Result<ModelConfig> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "reading", source))?;
-        ModelConfig::parse(&text, path)
+        ModelConfig::parse(&input::text(path, "a model's configuration")?, path)
     }
 
     /// From text; `path` is named in errors.

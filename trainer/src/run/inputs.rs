@@ -209,7 +209,7 @@ pub(super) fn total_steps(settings: &Settings, rows: u64) -> Result<u64> {
 }
 
 fn require_model(folder: &Path) -> Result<()> {
-    if folder.join("config.json").is_file() {
+    if folder.join("config.json").exists() {
         return Ok(());
     }
     let found = match fs::metadata(folder) {

@@ -169,7 +169,7 @@ impl Report {
     /// The file cannot be read, or is no report of this version (exit code 2).
     pub fn read(path: &Path) -> Result<Report, Failure> {
         let place = path.display();
-        let text = std::fs::read_to_string(path).map_err(|e| Failure::input(format!("{place}: {e}")))?;
+        let text = mt_trainer::input::text(path, "a report of mt-bench io")?;
         let value: serde_json::Value = serde_json::from_str(&text)
             .map_err(|e| Failure::input(format!("{place}: expected a report of mt-bench io, found {e}")))?;
         if value["version"] != VERSION {

@@ -101,10 +101,8 @@ impl List {
         if let Some((name, text)) = super::shipped::find(path) {
             return List::parse(text, name);
         }
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let names = super::shipped::names();
-            Failure::input(format!("{}: {error}; shipped are {names}", path.display()))
-        })?;
+        let expected = format!("a schedule, or one that is shipped ({})", super::shipped::names());
+        let text = mt_trainer::input::text(path, &expected)?;
         List::parse(&text, &path.display().to_string())
     }
 
