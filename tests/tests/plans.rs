@@ -38,6 +38,9 @@ fn a_plan_needs_no_weights_and_leaves_nothing_behind() {
     }
     place.ok("plan --shape 8b --ram 64GiB --disk 1TiB");
     assert!(place.ok("plan --list-shapes").out.contains("120b"));
+    let shapes = json(&place, "plan --list-shapes --json");
+    let shapes = shapes["shapes"].as_array().expect("shapes");
+    assert!(shapes.iter().any(|shape| shape["name"] == "7b" && shape["hidden"] == 4096), "{shapes:?}");
     place.refused("plan --shape 9b", 2, &["--shape", "8b"]);
     place.refused("plan --shape 8b --model m", 2, &["--model"]);
     assert!(!place.path("runs").exists() && !place.path("cache").exists(), "a plan makes nothing");

@@ -10,13 +10,18 @@ use crate::resolve::{Purpose, resolve};
 use crate::say;
 use crate::train_cmd::{check_config, print_config};
 use clap::ArgMatches;
+use mt_trainer::model::shapes::SHAPES;
 use mt_trainer::run::{CommandLine, Question, plan, planned_stores, wanted};
+use serde_json::json;
 use std::path::Path;
 
 /// Prints what a run would do, or the known shapes.
 pub fn run(args: &Plan, flags: &ArgMatches, command: CommandLine) -> Result<u8, Failure> {
     if args.list_shapes {
-        plan_text::shapes().iter().for_each(say::out);
+        match args.train.json {
+            true => say::out(json!({"shapes": SHAPES})),
+            false => plan_text::shapes().iter().for_each(say::out),
+        }
         return Ok(0);
     }
     check_config(&args.train)?;

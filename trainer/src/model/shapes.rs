@@ -3,8 +3,10 @@
 //! What it is not: weights, tokenizers, or a promise that the model itself can be trained: `note` says where a model's
 //! own block differs from the one that is planned.
 
+use serde::Serialize;
+
 /// A published model's dimensions.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct NamedShape {
     /// Its size, as `--shape` takes it.
     pub name: &'static str,
