@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub fn run(args: &Report) -> Result<u8, Failure> {
     let run = Path::new(&args.run);
     let out = read(&args.out, "out", values::here)?.unwrap_or_else(|| run.join(REPORT));
-    let life = read(&args.tbw, "tbw", values::positive)?.map(|terabytes| terabytes * 1e12);
+    let life = read(&args.tbw, "tbw", values::life)?;
     let history = history(run)?;
     let page = report_page::page(&history, life);
     write(&out, &page).map_err(|source| Error::Io { path: out.clone(), doing: "writing the report", source })?;

@@ -47,7 +47,7 @@ pub enum Purpose {
 /// A value that is not of its option's type or out of range, or options that exclude each other.
 pub fn resolve(layers: &Layers, purpose: Purpose) -> Result<Resolved, Failure> {
     let take = Take { layers };
-    let life = take.maybe("tbw", values::positive)?.map(|terabytes| (terabytes * 1e12) as u64);
+    let life = take.maybe("tbw", values::life)?.map(|bytes| bytes as u64);
     let (device, precision, is_device_open) = target(&take)?;
     let (data, synthetic) = data(&take)?;
     let settings = Settings {
@@ -325,7 +325,8 @@ mod tests {
             ("--max-writes 5%", "--tbw"),
             ("--max-writes 500% --tbw 100", "0 to 100"),
             ("--max-writes many", "--max-writes"),
-            ("--tbw 0", "--tbw"),
+            ("--tbw 0", "--tbw: expected TB written, from 0.001 to 1000000, such as 600, found \"0\""),
+            ("--tbw 600TB", "found \"600TB\""),
             ("--trace-steps 0", "--trace-steps"),
             ("--trace-steps 5-3", "3-5"),
             ("--device gpu", "cuda:N"),

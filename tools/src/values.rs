@@ -32,6 +32,14 @@ pub fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+/// What a drive may write in its life, in bytes, from TB: from a GB, less than any drive's, to a thousand PB.
+pub fn life(text: &str) -> Result<f64, String> {
+    let terabytes = text.parse::<f64>().ok().filter(|terabytes| (1e-3..=1e6).contains(terabytes));
+    terabytes
+        .map(|terabytes| terabytes * 1e12)
+        .ok_or_else(|| "TB written, from 0.001 to 1000000, such as 600".to_owned())
+}
+
 /// "auto" or what `inner` reads.
 pub fn auto<T>(inner: impl Fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Result<Auto<T>, String> {
     move |text| match text {
