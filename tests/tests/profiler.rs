@@ -212,6 +212,11 @@ fn the_doctor_names_what_is_in_the_way() {
     let all = checks["checks"].as_array().expect("checks");
     let of = |what: &str| all.iter().find(|check| check["what"] == what).unwrap_or_else(|| panic!("{what}: {done}"));
     assert_eq!(of("nowhere")["level"], "bad");
+    place.write("disk-file", "x");
+    let done = finish(mt(&place, "doctor nowhere disk-file"));
+    for said in ["nowhere: there is no such folder", "mkdir -p nowhere", "disk-file: not a folder", "mt doctor ."] {
+        assert!(done.out.contains(said), "no {said:?}: {done}");
+    }
     for what in ["kernel", "io_uring", "lockable memory", "huge pages", "memory", "cores", "GPU", "NVRTC", "cuBLASLt"] {
         assert!(of(what)["found"].as_str().is_some_and(|found| !found.is_empty()), "{what}: {done}");
     }

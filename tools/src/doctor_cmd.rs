@@ -10,7 +10,9 @@ use crate::say;
 use crate::table::line;
 use mt_engine::bench::{Ground, UNIT_BYTES};
 use mt_trainer::measure::libraries::{Found, Libraries};
+use mt_trainer::run::quoted;
 use serde_json::json;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Exit code where something is in the way.
@@ -46,8 +48,20 @@ fn lines(check: &Check) -> Vec<String> {
 /// A path, by a small file without a name.
 fn place(path: &Path) -> Vec<Check> {
     let what = path.display().to_string();
-    let bad =
-        |why: String| vec![Check::not(Level::Bad, &what, why, "name a folder that exists and that you may write to")];
+    let refused = |why: String, remedy: String| vec![Check::not(Level::Bad, &what, why, remedy)];
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let remedy = format!("mkdir -p {}, or name the folder where pages are to be kept", shown(path));
+            return refused("there is no such folder".to_owned(), remedy);
+        }
+        Ok(data) if !data.is_dir() => {
+            let folder = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let remedy = format!("name the folder where pages are to be kept, as in mt doctor {}", shown(folder));
+            return refused("not a folder".to_owned(), remedy);
+        }
+        _ => {}
+    }
+    let bad = |why: String| refused(why, "name a folder that you may write to".to_owned());
     let free = match mt_engine::free_bytes(path) {
         Ok(free) => free,
         Err(error) => return bad(error.to_string()),
@@ -60,6 +74,11 @@ fn place(path: &Path) -> Vec<Check> {
         Ok(ground) => checks::place(&found, ground.facts()[0].is_direct),
         Err(error) => bad(error.to_string()),
     }
+}
+
+/// A path as a shell takes it.
+fn shown(path: &Path) -> String {
+    quoted(&path.display().to_string())
 }
 
 /// Driver and libraries. Without a GPU nothing of them is needed.
