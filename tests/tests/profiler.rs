@@ -188,7 +188,12 @@ fn a_list_is_planned_and_replayed() {
     assert_eq!(all["replayed"]["read_bytes"], 0, "everything stays: {all}");
     let text = place.ok("replay list.json --dir disk --ram 12MiB --plan-only");
     assert!(text.out.contains("predicted") && text.out.contains("replayed in RAM"), "{text}");
-    place.refused("replay list.json --dir disk --ram 1MiB", 3, &["cannot be replayed", "--ram"]);
+    for ram in ["1", "1MiB"] {
+        let refused = place.refused(&format!("replay list.json --dir disk --passes 1 --ram {ram}"), 3, &["RAM needs"]);
+        let words = refused.err.split("run: mt-bench ").nth(1).unwrap_or_else(|| panic!("no command: {refused}"));
+        assert!(words.contains("--ram"), "{refused}");
+        place.ok(words.trim());
+    }
     assert!(is_empty(&place.path("disk")));
 }
 

@@ -80,8 +80,11 @@ pub struct Replay {
     pub json: bool,
 }
 
+/// The smallest scale of a schedule.
+pub const SCALE_MIN: f64 = 1e-6;
+
 fn scale(text: &str) -> Result<f64, String> {
-    let scale = text.parse::<f64>().ok().filter(|scale| (1e-6..=1e3).contains(scale));
+    let scale = text.parse::<f64>().ok().filter(|scale| (SCALE_MIN..=1e3).contains(scale));
     scale.ok_or_else(|| "expected a number from 0.000001 to 1000".to_owned())
 }
 

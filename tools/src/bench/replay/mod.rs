@@ -8,7 +8,7 @@
 mod list;
 mod shipped;
 
-use super::args::Replay as Args;
+use super::args::{Replay as Args, SCALE_MIN};
 use crate::failure::Failure;
 use crate::profiles;
 use crate::progress::bar;
@@ -18,9 +18,12 @@ use crate::table::{count, line, rate, seconds};
 use list::{List, PAGE_BYTES, Place, Replay};
 use mt_engine::plan::{Budget, Residency, Shape, plan};
 use mt_engine::probe;
-use mt_engine::{Config, Engine, Mode, Plan, Prediction, Profile, Resource, Run, Schedule, Stats, record_bytes};
+use mt_engine::{
+    Config, Engine, Mode, Plan, PlanError, Prediction, Profile, Resource, Run, Schedule, Stats, record_bytes,
+};
 use mt_trainer::profile::Machine;
-use mt_trainer::run::size::human;
+use mt_trainer::run::CommandLine;
+use mt_trainer::run::size::{flag, human};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +36,7 @@ const PROBE_BYTES: u64 = 128 << 20;
 const RAM_PART: u64 = 2;
 
 /// Runs it.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args, command: &CommandLine) -> Result<u8, Failure> {
     let list = List::read(&args.schedule)?.scaled(args.scale);
     let on_device = list.rows.iter().filter(|row| row.4 == Place::Device).count();
     let replay = list.to_engine();
@@ -42,7 +45,11 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let stop = Stop::install(|| say::err("stopping; nothing is left behind"))?;
     let profile = profile(&dir)?;
     let ram = args.ram.unwrap_or_else(|| crate::machine::host::Host::this().available_bytes / RAM_PART);
-    let planned = planned(&replay, ram, &dir, &profile)?;
+    let free = mt_engine::free_bytes(&dir).map_err(mt_trainer::Error::from)?;
+    let planned = planned(&replay, ram, free, &profile).map_err(|error| {
+        let lacking = Lacking { args, records: record_bytes(&replay.regions), ram, free };
+        lacking.refusal(&error, command)
+    })?;
     let about = About { list: &list, replay: &replay, planned: &planned, on_device, ram, scale: args.scale };
     if !args.json {
         about.lines().iter().for_each(say::out);
@@ -83,24 +90,66 @@ struct Planned {
     prediction: Prediction,
 }
 
-fn planned(replay: &Replay, ram: u64, dir: &Path, profile: &Profile) -> Result<Planned, Failure> {
-    let shape = Shape { regions: &replay.regions, sweeps_per_commit: 0, prefetch_intervals_max: None, has_disk: true };
-    let free = mt_engine::free_bytes(dir).map_err(mt_trainer::Error::from)?;
+/// A schedule that does not fit, and where.
+struct Lacking<'a> {
+    args: &'a Args,
+    /// Bytes of RAM that the store's records take.
+    records: u64,
+    ram: u64,
+    /// Bytes that are free in the store's folder.
+    free: u64,
+}
+
+impl Lacking<'_> {
+    /// The refusal, with a command that fits: more RAM as far as the machine has it and the folder has room, else a
+    /// smaller scale.
+    fn refusal(&self, error: &PlanError, command: &CommandLine) -> Failure {
+        let PlanError::DoesNotFit { nearest, .. } = error else {
+            return Failure::input(format!("the schedule cannot be replayed: {error}"));
+        };
+        let need = self.records + nearest.host_bytes;
+        let mut missing = Vec::new();
+        if need > self.ram {
+            missing.push(format!("RAM needs {}, has {}", human(need), human(self.ram)));
+        }
+        if nearest.disk_bytes > self.free {
+            let (need, free) = (human(nearest.disk_bytes), human(self.free));
+            missing.push(format!("the store needs {need}, its folder (--dir) has {free} free"));
+        }
+        let available = crate::machine::host::Host::this().available_bytes;
+        let more_ram = (nearest.disk_bytes <= self.free && need <= available).then(|| ("ram", flag(need)));
+        let smaller = || self.smaller().map(|scale| ("scale", scale.to_string()));
+        let way = more_ram
+            .or_else(smaller)
+            .map_or(String::new(), |(name, value)| format!("; run: {}", command.with(name, &value)));
+        Failure::new(format!("the schedule cannot be replayed here: {}{way}", missing.join("; ")), 3)
+    }
+
+    /// The largest scale, of those that halve the one that was asked for, that fits, if one does.
+    fn smaller(&self) -> Option<f64> {
+        let list = List::read(&self.args.schedule).ok()?;
+        let fits = |scale: &f64| {
+            planned(&list.clone().scaled(*scale).to_engine(), self.ram, self.free, &Profile::default()).is_ok()
+        };
+        let scales = std::iter::successors(Some(self.args.scale / 2.0), |scale| Some(scale / 2.0));
+        scales.take_while(|scale| *scale >= SCALE_MIN).find(fits)
+    }
+}
+
+/// Within bytes of RAM, and of free space in the store's folder.
+fn planned(replay: &Replay, ram: u64, free: u64, profile: &Profile) -> Result<Planned, PlanError> {
     let host_bytes = ram.saturating_sub(record_bytes(&replay.regions));
     let budget = Budget { host_bytes, device_bytes: Vec::new(), disk_bytes: free };
-    let refused = |error: mt_engine::PlanError| {
-        let remedy = "a smaller --scale, more --ram, or a --dir with more room";
-        Failure::new(format!("the schedule cannot be replayed here: {error}; try {remedy}"), 3)
-    };
+    let shape = Shape { regions: &replay.regions, sweeps_per_commit: 0, prefetch_intervals_max: None, has_disk: true };
     let schedule = Arc::new(replay.schedule.clone());
-    let (steady, prediction) = plan(&schedule, &shape, &budget, profile, &Residency::default()).map_err(refused)?;
+    let (steady, prediction) = plan(&schedule, &shape, &budget, profile, &Residency::default())?;
     let mut writes = Schedule::default();
     for run in &replay.runs {
         let access = writes.access(*run, Mode::Write, 0);
         writes.work(Resource::HostCompute, 0, vec![access], 0);
     }
     let entry = Residency { prefetched: Vec::new(), fixed: true, ..steady.exit.clone() };
-    let (fill, _) = plan(&Arc::new(writes), &shape, &budget, profile, &entry).map_err(refused)?;
+    let (fill, _) = plan(&Arc::new(writes), &shape, &budget, profile, &entry)?;
     Ok(Planned { fill: Arc::new(fill), steady: Arc::new(steady), prediction })
 }
 
