@@ -213,9 +213,15 @@ fn a_report_has_the_runs_numbers_and_needs_nothing_else() {
         "<dt>seq-len</dt><dd>32</dd>".to_owned(),
         "1 to 4".to_owned(),
         "5 to 6".to_owned(),
+        "Memory bandwidth is no cause of its own".to_owned(),
+        "32 bytes a parameter: it moved".to_owned(),
     ] {
         assert!(page.contains(&part), "no {part} in the page");
     }
+    // The tile and the bar of the parts are the same number.
+    let behind = |mark: &str| page.split_once(mark).map(|(_, rest)| rest.split('<').next().unwrap_or_default());
+    let step = behind("a step takes, the mean</span><b>").expect("a tile");
+    assert!(page.contains(&format!("</div><b>{step}</b><span>predicted</span>")), "the parts come to {step}");
     assert!(!page.contains("not recorded"), "everything was recorded");
     for other in ["http", "src=", "href=", "url(", "<script", "@import"] {
         assert!(!page.contains(other), "the page needs {other}");

@@ -11,6 +11,7 @@ use crate::table::{count, parameters, seconds, steps as count_steps};
 use charts::{Axes, bar, curve, stacked};
 use digest::{Digest, Value, buckets};
 use html::{escape, section, tile};
+use mt_trainer::measure::updates::ELEMENT_BYTES;
 use mt_trainer::run::size::human;
 use mt_trainer::run::{History, Predicted, StepRecord};
 use std::fmt::Write;
@@ -67,8 +68,10 @@ fn head(history: &History, digest: &Digest<'_>, name: &str) -> String {
         let total = start.map_or(String::new(), |start| format!(" of {}", count(start.total_steps)));
         out.push_str(&tile("loss", &format!("{:.4}", last.loss), &format!("{:.4} at the first step", first.loss)));
         out.push_str(&tile("step", &format!("{}{total}", count(last.step)), &tokens(digest)));
-        let said = digest.predicted().map_or(String::new(), |said| format!("predicted {}", seconds(said.seconds)));
-        out.push_str(&tile("a step takes", &digest.median_seconds().map_or(String::new(), seconds), &said));
+        let median = digest.median_seconds().map_or(String::new(), |median| format!("median {}", seconds(median)));
+        let said = digest.predicted().map_or(String::new(), |said| format!("; predicted {}", seconds(said.seconds)));
+        let mean = digest.mean_seconds().map_or(String::new(), seconds);
+        out.push_str(&tile("a step takes, the mean", &mean, &(median + &said)));
         let rate = digest.tokens_per_s().map_or(String::new(), |rate| format!("{rate:.0}"));
         let all: f64 = digest.steps.iter().map(|step| step.seconds).sum();
         out.push_str(&tile("tokens/s", &rate, &format!("{} in steps", seconds(all))));
@@ -183,14 +186,32 @@ fn time(digest: &Digest<'_>) -> String {
         _ = write!(out, "<li><i class=\"{color}\"></i>{name} <b>{mean}</b> <span>{percent:.0}%</span></li>");
     }
     out.push_str("</ul>");
-    if digest.is_on_gpu() {
-        out.push_str(
-            "<p class=\"note\">By the GPU's time: what its stream computes, and what it waits for between two \
-             instructions. What the processor does beside it takes none of a step.</p>",
-        );
-    }
+    _ = write!(out, "<p class=\"note\">{}</p>", about(digest));
     out.push_str(&compared(&means, all, said, digest));
     section("Where the time goes", &out)
+}
+
+/// How the causes are to be read, and in which of them memory bandwidth is: no clock tells a core that waits for memory
+/// from one that computes.
+fn about(digest: &Digest<'_>) -> String {
+    let means = "Means over the steps that are typical.";
+    if digest.is_on_gpu() {
+        return format!(
+            "{means} By the GPU's time: what its stream computes, and what it waits for between two instructions. What \
+             the processor does beside it takes none of a step. Memory bandwidth is no cause of its own: the \
+             processor's, which binds its updates, is in the waits for the processor, the GPU's in what it computes."
+        );
+    }
+    let rate = |bytes_per_s: f64| format!("{:.1} GB/s", bytes_per_s * 1e-9);
+    let found = digest.update_bytes_per_s().map_or(String::new(), |(found, planned)| {
+        let planned = planned.map_or(String::new(), |planned| format!(", where the plan had {}", rate(planned)));
+        format!(": it moved {}{planned}", rate(found))
+    });
+    format!(
+        "{means} Memory bandwidth is no cause of its own, since a core that waits for memory looks like one that \
+         computes. It is in the optimizer's time, which does little else than move {ELEMENT_BYTES} bytes a \
+         parameter{found}."
+    )
 }
 
 /// The typical step beside the predicted one, on one scale.

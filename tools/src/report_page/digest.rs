@@ -1,5 +1,6 @@
 //! The numbers of a report: what a run's history comes to.
 
+use mt_trainer::measure::updates::ELEMENT_BYTES;
 use mt_trainer::run::{History, Predicted, ProcessEnd, ProcessLine, ProcessStart, StepRecord};
 use mt_trainer::step::{GpuTimes, StepTimes};
 
@@ -116,11 +117,26 @@ impl<'a> Digest<'a> {
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
 
-    /// The step in the middle, by time.
+    /// Seconds of a step: the mean, so that the means of its parts add up to it.
+    pub fn mean_seconds(&self) -> Option<f64> {
+        self.mean(|step| Some(step.seconds))
+    }
+
+    /// Seconds of the step in the middle, by time: what single slow steps do not move.
     pub fn median_seconds(&self) -> Option<f64> {
         let mut seconds: Vec<f64> = self.steady.iter().map(|step| step.seconds).collect();
         seconds.sort_by(f64::total_cmp);
         seconds.get(seconds.len() / 2).copied()
+    }
+
+    /// Bytes a second of memory that the processor's update moved; and those that the plan had it move.
+    pub fn update_bytes_per_s(&self) -> Option<(f64, Option<f64>)> {
+        let start = self.processes.last()?.start;
+        let bytes = start.parameters as f64 * ELEMENT_BYTES;
+        let rate = |seconds: f64| (seconds > 0.0).then(|| bytes / seconds);
+        let found = self.mean(|step| step.times.map(|times| times.update_seconds).filter(|seconds| *seconds > 0.0));
+        let planned = start.predicted.phases.iter().find(|phase| phase.phase == "update");
+        Some((found.and_then(rate)?, planned.and_then(|phase| rate(phase.compute_seconds))))
     }
 
     /// Bytes of all steps, and of each process's last update and commit.

@@ -85,7 +85,7 @@ pub fn predicted(digest: &Digest<'_>) -> String {
         vec![name.to_owned(), seconds_of(planned), seconds_of(found), ratio(planned, found)]
     };
     let rows = [
-        step(&seconds, "seconds of a step", said.seconds, digest.median_seconds().unwrap_or(0.0)),
+        step(&seconds, "seconds of a step, the mean", said.seconds, digest.mean_seconds().unwrap_or(0.0)),
         step(&bytes, "read in a step", said.disk_read_bytes as f64, mean(|step| step.disk_read_bytes)),
         step(&bytes, "written in a step, commits apart", said.disk_write_bytes as f64, written),
         step(&bytes, "RAM at the peak", said.peak_ram_bytes as f64, peak as f64),
