@@ -372,14 +372,21 @@ impl Fit<'_> {
             let then = (!also.is_empty()).then(|| format!("then run: {}", asked.command.with_all(also)));
             return [Some("free that".to_owned()), then].into_iter().flatten().collect();
         }
-        let flags: Vec<(&str, String)> = also.iter().cloned().chain([("store", "DIR".to_owned())]).collect();
-        let mut hints = vec![format!("free that, or use another volume: {}", asked.command.with_all(&flags))];
+        // Which volume is the user's to say: no command, lest a made-up path be made.
+        let another = "--store /path/on/a/larger/volume";
+        let another = match &self.settings.store[..] {
+            [] => format!("add {another}"),
+            _ => format!("{another} in place of each --store"),
+        };
+        let also: String = also.iter().map(|(flag, value)| format!("; and --{flag} {value}")).collect();
+        let mut hints = vec![format!("free that, or use another volume: {another}{also}")];
         let volatile = Settings { durability: Durability::None, ..self.settings.clone() };
         if self.settings.durability == Durability::Full && (Fit { settings: &volatile, ..*self }).plan().is_ok() {
             let mut flags = vec![("durability", "none".to_owned())];
             flags.extend((!asked.has_export).then(|| ("export", "DIR".to_owned())));
             flags.push(("ram", size::flag(self.ram.budget)));
-            hints.push(format!("or, without commits: {}", asked.command.with_all(&flags)));
+            let gets = if asked.has_export { "" } else { ", where DIR gets the model" };
+            hints.push(format!("or, without commits{gets}: {}", asked.command.with_all(&flags)));
         }
         hints
     }
