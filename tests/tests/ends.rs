@@ -138,6 +138,7 @@ fn files_that_cannot_be_read_are_refused_alike() {
         (format!("{RUN} --profile pipe --run r"), "found a pipe"),
         (format!("{RUN} --profile folder --run r"), "found a folder"),
         ("plan --profile pipe".to_owned(), "found a pipe"),
+        ("ls none".to_owned(), "none: folder: expected a folder with runs, found no such folder"),
         ("train none.toml".to_owned(), "none.toml: file: expected a TOML file, found no such file"),
         ("train pipe".to_owned(), "found a pipe"),
         ("train --model m --data none.txt --run r".to_owned(), "found no such file"),

@@ -1,4 +1,4 @@
-//! Opening files that a user names: data, a model folder's files, profiles, settings.
+//! Opening files and folders that a user names: data, a model folder and its files, profiles, settings.
 //!
 //! What it is not: it knows no format, and a run's own files are `run::files`'s.
 //!
@@ -7,29 +7,26 @@
 //! devices act when they are opened. Once a file is open, a read that fails is an I/O error.
 
 use crate::error::{Error, Result};
-use std::fs::{File, FileType};
+use std::fs::{File, FileType, ReadDir};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+
+/// What is refused, in messages.
+const FILE: &str = "file";
 
 /// Opens a file for reading; `expected` says what it should be, as in "a text file".
 ///
 /// # Errors
 /// `Input`.
 pub fn open(path: &Path, expected: &str) -> Result<File> {
-    let unusable = |error: &std::io::Error| match error.kind() {
-        ErrorKind::NotFound => refusal(path, expected, "no such file", None),
-        ErrorKind::PermissionDenied => {
-            refusal(path, expected, "a path that this user may not read", Some("chmod gives the right to"))
-        }
-        _ => refusal(path, expected, &error.to_string(), None),
-    };
-    let kind = std::fs::metadata(path).map_err(|error| unusable(&error))?.file_type();
+    let unusable = |error| unusable(path, FILE, expected, &error);
+    let kind = std::fs::metadata(path).map_err(unusable)?.file_type();
     if !kind.is_file() {
         let hint = (!kind.is_dir()).then_some("write what it gives to a file and name that");
-        return Err(refusal(path, expected, name(kind), hint));
+        return Err(refusal(path, FILE, expected, name(kind), hint));
     }
-    File::open(path).map_err(|error| unusable(&error))
+    File::open(path).map_err(unusable)
 }
 
 /// As [`open`]; None if there is no such file.
@@ -50,8 +47,16 @@ pub fn open_if_present(path: &Path, expected: &str) -> Result<Option<File>> {
 pub fn text(path: &Path, expected: &str) -> Result<String> {
     String::from_utf8(bytes(path, open(path, expected)?)?).map_err(|error| {
         let found = format!("no UTF-8 at byte {}", error.utf8_error().valid_up_to());
-        refusal(path, expected, &found, None)
+        refusal(path, FILE, expected, &found, None)
     })
+}
+
+/// What a folder holds.
+///
+/// # Errors
+/// `Input`.
+pub fn entries(path: &Path, expected: &str) -> Result<ReadDir> {
+    std::fs::read_dir(path).map_err(|error| unusable(path, "folder", expected, &error))
 }
 
 /// All bytes of an open file; `path` is named in errors.
@@ -64,10 +69,22 @@ pub fn bytes(path: &Path, mut file: File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn refusal(path: &Path, expected: &str, found: &str, hint: Option<&str>) -> Error {
+/// The refusal of what cannot be opened.
+fn unusable(path: &Path, field: &str, expected: &str, error: &std::io::Error) -> Error {
+    let missing = format!("no such {field}");
+    let other = error.to_string();
+    let (found, hint) = match error.kind() {
+        ErrorKind::NotFound => (missing.as_str(), None),
+        ErrorKind::PermissionDenied => ("a path that this user may not read", Some("chmod gives the right to")),
+        _ => (other.as_str(), None),
+    };
+    refusal(path, field, expected, found, hint)
+}
+
+fn refusal(path: &Path, field: &str, expected: &str, found: &str, hint: Option<&str>) -> Error {
     Error::Input {
         place: path.display().to_string(),
-        field: "file".to_owned(),
+        field: field.to_owned(),
         expected: expected.to_owned(),
         found: found.to_owned(),
         hint: hint.map(str::to_owned),
@@ -108,6 +125,8 @@ mod tests {
             let said = error.to_string();
             assert!(said.contains(found) && said.contains(&path.display().to_string()), "{said}");
         }
+        let error = entries(&path("none"), "a folder with runs").unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().ends_with("found no such folder"), "{error}");
         assert!(open_if_present(&path("none"), "a text file").unwrap().is_none());
         assert!(open_if_present(&path("socket"), "a text file").is_err());
     }

@@ -42,7 +42,7 @@ pub(crate) fn is_derived_buffer(name: &str) -> bool {
 /// `Input` naming file, tensor and byte counts for everything that does not fit together.
 pub(crate) fn open(dir: &Path) -> Result<Option<Folder>> {
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(|e| Error::io(dir, "listing the folder", e))? {
+    for entry in input::entries(dir, "a model folder")? {
         let entry = entry.map_err(|e| Error::io(dir, "listing the folder", e))?;
         names.extend(entry.file_name().into_string().ok());
     }

@@ -6,6 +6,7 @@ use super::inspect::{Inspection, look};
 use super::store;
 use crate::checkpoint::names_of_files;
 use crate::error::{Error, Result};
+use crate::input;
 use mt_engine::Error as EngineError;
 use std::fs;
 use std::io::ErrorKind;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// The folder cannot be read.
 pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Result<Inspection>)>> {
-    let entries = fs::read_dir(dir).map_err(|source| Error::io(dir, "listing", source))?;
+    let entries = input::entries(dir, "a folder with runs")?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| folder::require(path).is_ok());
     paths.sort_by_cached_key(|path| by_number(&path.display().to_string()));
