@@ -392,7 +392,8 @@ fn json_says_what_became_durable_and_how_it_ended() {
     let done = place.ok(&format!("{RUN} --steps 4 --checkpoint-every 2 --run r --json"));
     let told: Vec<u64> =
         events(&done).iter().filter(|e| e["event"] == "committed").filter_map(|e| e["step"].as_u64()).collect();
-    assert_eq!(told, [0, 2, 4]);
+    // The newest at each step's end: that of step 2 is passed over where the next is durable before it is looked at.
+    assert!(matches!(told[..], [0, 2, 4] | [0, 4]), "{told:?}");
     let peaks: Vec<u64> = place.metrics("r").iter().map(|m| m["peak_ram_bytes"].as_u64().expect("bytes")).collect();
     assert!(peaks.is_sorted(), "{peaks:?}");
     let config = events(&place.ok("train --batch 3 --print-config --json")).remove(0);
