@@ -203,14 +203,14 @@ fn report(options: &DataOptions, cache: &TokenCache, mut warnings: Vec<String>) 
     let rows = ids / options.seq_len;
     if rows == 0 {
         let files = match &description.origin {
-            Origin::Files(files) => format!(", {} files of which {} empty", files.len(), description.empty_files),
+            Origin::Files(files) => format!(", files: {}, empty: {}", files.len(), description.empty_files),
             Origin::Sentences { .. } | Origin::Random { .. } => String::new(),
         };
         return Err(Error::Input {
             place: "--data".into(),
             field: "size".into(),
             expected: format!("at least one row of {} ids", options.seq_len),
-            found: format!("{ids} ids ({documents} documents{files})"),
+            found: format!("{ids} ids (documents: {documents}{files})"),
             hint: (ids >= 2).then(|| format!("more data, or --seq-len {ids}")),
         });
     }

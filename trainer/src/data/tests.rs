@@ -130,7 +130,7 @@ fn too_little_data_is_refused_with_counts() {
     let place = Place::new();
     let text = refusal_after_build(&place.options(&[("a", b"abc"), ("b", b"")]));
     assert!(text.contains("at least one row of 4 ids") && text.contains("3 ids"), "{text}");
-    assert!(text.contains("2 files of which 1 empty") && text.contains("--seq-len 3"), "{text}");
+    assert!(text.contains("files: 2, empty: 1") && text.contains("--seq-len 3"), "{text}");
     let place = Place::new();
     let text = refusal_after_build(&place.options(&[("a", b""), ("b", b"\xEF\xBB\xBF")]));
     assert!(text.contains("0 ids") && text.contains("2 empty"), "{text}");
