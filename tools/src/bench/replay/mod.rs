@@ -101,8 +101,8 @@ struct Lacking<'a> {
 }
 
 impl Lacking<'_> {
-    /// The refusal, with a command that fits: more RAM as far as the machine has it and the folder has room, else a
-    /// smaller scale.
+    /// The refusal, with a command that fits: with the RAM that is missing, as far as it may be taken, and with a
+    /// smaller scale where that is not enough.
     fn refusal(&self, error: &PlanError, command: &CommandLine) -> Failure {
         let PlanError::DoesNotFit { nearest, .. } = error else {
             return Failure::input(format!("the schedule cannot be replayed: {error}"));
@@ -116,22 +116,24 @@ impl Lacking<'_> {
             let (need, free) = (human(nearest.disk_bytes), human(self.free));
             missing.push(format!("the store needs {need}, its folder (--dir) has {free} free"));
         }
-        let available = crate::machine::host::Host::this().available_bytes;
-        let more_ram = (nearest.disk_bytes <= self.free && need <= available).then(|| ("ram", flag(need)));
-        let smaller = || self.smaller().map(|scale| ("scale", scale.to_string()));
-        let way = more_ram
-            .or_else(smaller)
-            .map_or(String::new(), |(name, value)| format!("; run: {}", command.with(name, &value)));
+        let taken = crate::machine::host::Host::this().available_bytes / RAM_PART;
+        let ram = self.ram.max(need.min(taken)).next_multiple_of(1 << 20);
+        let way = self.scale_that_fits(ram).map_or(String::new(), |scale| {
+            let ram = (ram > self.ram).then(|| ("ram", flag(ram)));
+            let scale = (scale < self.args.scale).then(|| ("scale", scale.to_string()));
+            let flags: Vec<_> = [ram, scale].into_iter().flatten().collect();
+            format!("; run: {}", command.with_all(&flags))
+        });
         Failure::new(format!("the schedule cannot be replayed here: {}{way}", missing.join("; ")), 3)
     }
 
-    /// The largest scale, of those that halve the one that was asked for, that fits, if one does.
-    fn smaller(&self) -> Option<f64> {
+    /// The scale that was asked for, or the largest that fits of those that halve it again and again, if one does.
+    fn scale_that_fits(&self, ram: u64) -> Option<f64> {
         let list = List::read(&self.args.schedule).ok()?;
         let fits = |scale: &f64| {
-            planned(&list.clone().scaled(*scale).to_engine(), self.ram, self.free, &Profile::default()).is_ok()
+            planned(&list.clone().scaled(*scale).to_engine(), ram, self.free, &Profile::default()).is_ok()
         };
-        let scales = std::iter::successors(Some(self.args.scale / 2.0), |scale| Some(scale / 2.0));
+        let scales = std::iter::successors(Some(self.args.scale), |scale| Some(scale / 2.0));
         scales.take_while(|scale| *scale >= SCALE_MIN).find(fits)
     }
 }
