@@ -214,7 +214,7 @@ fn a_report_has_the_runs_numbers_and_needs_nothing_else() {
         "1 to 4".to_owned(),
         "5 to 6".to_owned(),
         "Memory bandwidth is no cause of its own".to_owned(),
-        "32 bytes a parameter: it moved".to_owned(),
+        "caches do not hold them: it moved".to_owned(),
     ] {
         assert!(page.contains(&part), "no {part} in the page");
     }

@@ -210,7 +210,7 @@ fn about(digest: &Digest<'_>) -> String {
     format!(
         "{means} Memory bandwidth is no cause of its own, since a core that waits for memory looks like one that \
          computes. It is in the optimizer's time, which does little else than move {ELEMENT_BYTES} bytes a \
-         parameter{found}."
+         parameter, to memory where caches do not hold them{found}."
     )
 }
 

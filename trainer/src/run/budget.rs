@@ -376,7 +376,7 @@ impl Fit<'_> {
         let another = "--store /path/on/a/larger/volume";
         let another = match &self.settings.store[..] {
             [] => format!("add {another}"),
-            _ => format!("{another} in place of each --store"),
+            _ => format!("{another} in place of what --store says now"),
         };
         let also: String = also.iter().map(|(flag, value)| format!("; and --{flag} {value}")).collect();
         let mut hints = vec![format!("free that, or use another volume: {another}{also}")];
