@@ -11,7 +11,8 @@ use clap::{Args, Parser, Subcommand};
     max_term_width = 110,
     after_help = "Exit codes: 0 done, 2 bad input (also a file that is missing or unreadable), \
     3 does not fit, 4 I/O or corruption, 5 numeric stop, 130 stopped (resumable with commits).\n\nExamples:\n  \
-    mt train\n  mt train --data notes.txt --run runs/notes\n  mt resume runs/notes\n  mt export runs/notes --out notes-model"
+    mt train\n  mt train --data notes.txt --run runs/notes\n  \
+    mt resume runs/notes\n  mt export runs/notes --out notes-model"
 )]
 pub struct Cli {
     /// What to do.
