@@ -55,10 +55,11 @@ pub fn plan(planned: &Planned) -> Vec<String> {
         [] => lines.push(line("disk", "none: all pages stay in RAM")),
         stores => {
             let moved = format!(
-                "predicted: a step reads {} and writes {}; {} move {}",
+                "predicted: a step reads {} and writes {}; {} move{} {}",
                 human(disk.read_bytes),
                 human(disk.write_bytes),
                 table::steps(steps),
+                if steps == 1 { "s" } else { "" },
                 human(steps.saturating_mul(disk.read_bytes + disk.write_bytes))
             );
             let stores: Vec<String> = stores.iter().map(|store| store.display().to_string()).collect();
