@@ -133,7 +133,7 @@ fn too_little_data_is_refused_with_counts() {
     assert!(text.contains("files: 2, empty: 1") && text.contains("--seq-len 3"), "{text}");
     let place = Place::new();
     let text = refusal_after_build(&place.options(&[("a", b""), ("b", b"\xEF\xBB\xBF")]));
-    assert!(text.contains("0 ids") && text.contains("2 empty"), "{text}");
+    assert!(text.contains("0 ids") && text.contains("empty: 2"), "{text}");
 }
 
 fn refusal_after_build(options: &DataOptions) -> String {

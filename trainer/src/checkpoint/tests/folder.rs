@@ -142,7 +142,7 @@ fn other_formats_are_refused_by_name_and_no_weights_mean_a_fresh_start() {
     std::fs::write(dir.path().join("tokenizer.json"), b"{}").unwrap();
     assert_eq!(Source::open(dir.path(), &config, &manifest, 5).unwrap().record().seed, Some(5));
     let gone = dir.path().join("none");
-    assert_eq!(open(&gone, &config, &manifest).unwrap_err().exit_code(), 4);
+    assert_eq!(open(&gone, &config, &manifest).unwrap_err().exit_code(), 2);
 }
 
 #[test]
