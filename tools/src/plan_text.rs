@@ -205,13 +205,12 @@ fn step(it: &Report) -> Vec<String> {
 
 fn totals(it: &Report) -> Vec<String> {
     let Some(totals) = &it.totals else {
-        let days = 1_000.0 * it.step.seconds / DAY;
+        let time = long(1_000.0 * it.step.seconds);
         let commits = it.checkpoint_every.map_or(0.0, |every| it.step.commit_bytes as f64 / every as f64);
         let written = 1_000.0 * (it.step.disk_write_bytes as f64 + commits) / TB;
-        let text = format!(
-            "predicted: 1,000 steps take {days:.1} days and write {written:.1} TB; for a whole run give --data or \
-             --steps"
-        );
+        let digits = if written < 1.0 { 3 } else { 1 };
+        let written = if it.limits.drives == 0 { String::new() } else { format!(" and write {written:.digits$} TB") };
+        let text = format!("predicted: 1,000 steps take {time}{written}; for a whole run give --data or --steps");
         return vec![line("run", &text)];
     };
     let data = match totals.data_tokens {
@@ -224,11 +223,13 @@ fn totals(it: &Report) -> Vec<String> {
     vec![line("run", &format!("predicted: {} steps{data}: {}", count(totals.steps), run(totals, it.limits.drives)))]
 }
 
+/// A time of up to years.
+fn long(time: f64) -> String {
+    if time >= 2.0 * DAY { format!("{:.1} days", time / DAY) } else { seconds(time) }
+}
+
 fn run(totals: &Totals, drives: u64) -> String {
-    let time = match totals.seconds {
-        time if time >= 2.0 * DAY => format!("{:.1} days", time / DAY),
-        time => seconds(time),
-    };
+    let time = long(totals.seconds);
     if drives == 0 {
         return time;
     }
