@@ -25,6 +25,7 @@ mod intervals;
 mod limits;
 mod outcome;
 mod place;
+mod planner;
 mod predict;
 mod queue;
 mod rates;
@@ -38,15 +39,12 @@ pub(crate) mod tests;
 
 pub use explain::explain;
 pub use outcome::{Busy, DevicePrediction, DiskTraffic, Prediction, Span, Stall, Station, Timeline, Transfer};
+pub use planner::Planner;
 pub use types::{Budget, DeviceResidency, DeviceShare, Home, Interval, Place, Placed, Plan, Residency, Shape};
 
-use crate::config::Kind;
 use crate::error::PlanError;
-use crate::id::{DeviceId, Run, Tier};
 use crate::profile::Profile;
 use crate::schedule::Schedule;
-use draft::Draft;
-use place::Placement;
 use std::sync::Arc;
 
 /// Direct I/O alignment: every span of the arena begins at a multiple of it.
@@ -67,45 +65,9 @@ pub fn plan(
     profile: &Profile,
     entry: &Residency,
 ) -> Result<(Plan, Prediction), PlanError> {
-    let draft = validate::draft(schedule, shape)?;
-    check_links(&draft, entry, profile)?;
-    let (placement, spilled) = placement(&draft, shape, budget, entry).map_err(|refused| {
-        // Another tier may refuse what this one would take: the nearest budget is one that all of them accept.
-        let mut refused = refused;
-        if let PlanError::DoesNotFit { nearest, .. } = &mut refused {
-            while let Err(PlanError::DoesNotFit { nearest: next, .. }) = self::placement(&draft, shape, nearest, entry)
-            {
-                assert_ne!(*nearest, next, "a refusal names the budget that it refuses");
-                *nearest = next;
-            }
-        }
-        refused
-    })?;
-
-    let (intervals, exit) = intervals::intervals(&draft, shape, &placement, schedule.cyclic);
-    let devices = placement.devices.iter().map(|(device, share)| DeviceShare {
-        device: *device,
-        placed_bytes: share.placed_bytes,
-        window_bytes: share.window_bytes,
-        work_bytes: draft.work.device_bytes(*device),
-    });
-    let plan = Plan {
-        schedule: Arc::clone(schedule),
-        intervals,
-        placed_bytes: placement.host.placed_bytes,
-        window_bytes: placement.host.window_bytes,
-        staging_bytes: placement.staging_bytes,
-        host_work_bytes: draft.work.host_bytes,
-        devices: devices.collect(),
-        spilled,
-        exit,
-    };
-    assert!(plan.arena_bytes() + plan.host_work_bytes <= budget.host_bytes, "a plan exceeds its budget of RAM");
-    for share in &plan.devices {
-        let bytes = share.placed_bytes + share.window_bytes + share.work_bytes;
-        assert!(bytes <= budget.device(share.device), "a plan exceeds its budget of VRAM");
-    }
-    let prediction = predict::predict(&plan, shape, profile);
+    let planner = Planner::new(schedule, shape, profile)?;
+    let plan = planner.plan(budget, entry)?;
+    let prediction = planner.predict(&plan);
     Ok((plan, prediction))
 }
 
@@ -124,36 +86,4 @@ pub fn timelines(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Vec<(u32,
 /// What a plan costs on another machine, or with other commits, than it was made for. Its placement stays.
 pub fn predict(plan: &Plan, shape: &Shape<'_>, profile: &Profile) -> Prediction {
     predict::predict(plan, shape, profile)
-}
-
-/// Every device that is used, or that holds runs, has a link.
-fn check_links(draft: &Draft, entry: &Residency, profile: &Profile) -> Result<(), PlanError> {
-    let used = draft.work.devices.iter().map(|&(device, _)| device);
-    let has_link = |device: &DeviceId| profile.links.iter().any(|link| link.device == *device);
-    match used.chain(entry.devices.iter().map(|held| held.device)).find(|device| !has_link(device)) {
-        Some(device) => Err(PlanError::NoLink { device }),
-        None => Ok(()),
-    }
-}
-
-/// Where everything lives, and which runs that needs space for on disk.
-fn placement(
-    draft: &Draft,
-    shape: &Shape<'_>,
-    budget: &Budget,
-    entry: &Residency,
-) -> Result<(Placement, Vec<Run>), PlanError> {
-    let is_decided = entry.fixed || !entry.placed.is_empty();
-    let placement =
-        if is_decided { place::keep(draft, shape, budget, entry)? } else { place::choose(draft, shape, budget)? };
-    let spilled = spilled(draft, shape, &placement);
-    limits::check_disk(shape, budget, &spilled)?;
-    Ok((placement, spilled))
-}
-
-/// Distinct streamed runs of scratch regions, in order of first use.
-fn spilled(draft: &Draft, shape: &Shape<'_>, placement: &Placement) -> Vec<Run> {
-    let streamed = draft.runs.iter().zip(&placement.homes).filter(|&(_, &home)| home == Tier::Disk);
-    let streamed = streamed.map(|(usage, _)| usage.run);
-    streamed.filter(|run| shape.regions[run.region.0 as usize].kind == Kind::Scratch).collect()
 }

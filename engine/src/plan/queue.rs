@@ -17,9 +17,9 @@ pub(super) struct Entry {
     /// Bytes of the run.
     pub bytes: u64,
     /// The last use whose access comes while this one is live.
-    last: u32,
+    pub last: u32,
     /// The same if it streams: a use that is relayed from it keeps it.
-    last_streaming: u32,
+    pub last_streaming: u32,
     /// The node that ends it: the release; its own node for a transit.
     leave: u32,
     leave_streaming: u32,

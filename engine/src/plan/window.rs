@@ -44,7 +44,7 @@
 //! not held never does for long (see the core's `recall`).
 
 use super::draft::Draft;
-use super::queue::Queue;
+use super::queue::{Entry, Queue};
 use super::types::Shape;
 use crate::id::{Run, Tier};
 
@@ -67,6 +67,65 @@ pub(super) fn need(queue: &Queue, homes: &[Tier]) -> u64 {
         largest = largest.max(entry.bytes);
     }
     sum_max + largest
+}
+
+/// What [`need`] is where the first runs of an order have got homes in the queue's tier, for any number of them. A
+/// placement asks for some hundred numbers of runs: all that does not depend on the number is looked up once.
+pub(super) struct Needs {
+    stays: Vec<Stay>,
+}
+
+struct Stay {
+    bytes: u64,
+    use_: u32,
+    /// As in the queue's entry.
+    last: u32,
+    last_streaming: u32,
+    /// It streams while fewer runs of the order are placed.
+    placed_from: u32,
+}
+
+impl Needs {
+    pub(super) fn new(queue: &Queue, homes: &[Tier], order: &[u32]) -> Needs {
+        let mut placed_from = vec![u32::MAX; homes.len()];
+        for (count, &run) in (1..).zip(order) {
+            placed_from[run as usize] = count;
+        }
+        let stay = |entry: &Entry| {
+            let home = homes[entry.run as usize];
+            let placed_from = match queue.streams(entry, homes) {
+                true if home == Tier::Disk => placed_from[entry.run as usize],
+                true => u32::MAX,
+                false => 0,
+            };
+            let Entry { bytes, use_, last, last_streaming, .. } = *entry;
+            Stay { bytes, use_, last, last_streaming, placed_from }
+        };
+        Needs { stays: queue.entries.iter().map(stay).collect() }
+    }
+
+    /// As [`need`], with so many runs placed.
+    pub(super) fn at(&self, count: usize) -> u64 {
+        let (mut tail, mut sum, mut sum_max, mut largest) = (0usize, 0u64, 0u64, 0u64);
+        for stay in &self.stays {
+            if count >= stay.placed_from as usize {
+                continue;
+            }
+            sum += stay.bytes;
+            loop {
+                let oldest = &self.stays[tail];
+                let streams = count < oldest.placed_from as usize;
+                if (if streams { oldest.last_streaming } else { oldest.last }) >= stay.use_ {
+                    break;
+                }
+                sum -= if streams { oldest.bytes } else { 0 };
+                tail += 1;
+            }
+            sum_max = sum_max.max(sum);
+            largest = largest.max(stay.bytes);
+        }
+        sum_max + largest
+    }
 }
 
 /// Bytes of window beyond which more is of no use: everything that one sweep streams, and the wrap.

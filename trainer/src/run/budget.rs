@@ -211,7 +211,8 @@ impl Fit<'_> {
                 };
                 let planned = Fit { is_rough: true, ..*self }.prepare(true, 1, recompute)?;
                 let writing = planned.prediction.disk.commit_bytes as f64 / self.rates.engine.disk_write_bytes_per_s;
-                cadence::checkpoint_every(planned.seconds_with_commits(0), planned.commit_seconds(), writing)
+                let plain = planned.seconds_with_commits(0);
+                cadence::checkpoint_every(plain, planned.commit_seconds(plain), writing)
             }
         };
         let prepared = self.prepare(true, u32::try_from(every).unwrap_or(u32::MAX), self.settings.recompute)?;

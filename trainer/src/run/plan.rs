@@ -18,12 +18,18 @@ use crate::error::{Error, Result};
 use crate::model::shapes::NamedShape;
 use crate::profile::{MachineProfile, Rates};
 use crate::settings::Settings;
+use crate::step::Shapes;
 use crate::target::Gpu;
+use mt_engine::Prediction;
 use mt_engine::plan::Station;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a token where no tokenizer is at hand.
 const BYTES_PER_TOKEN: u64 = 4;
+
+/// Times the batch that is planned beside it.
+const MORE: [u64; 2] = [2, 4];
 
 /// What is planned.
 pub struct Question<'a> {
@@ -51,7 +57,8 @@ pub fn plan(question: &Question<'_>) -> Result<Report> {
     with_fit(question, &model, |fit| {
         // A plan leaves open what becomes of the trained model.
         let fitted = fit.or_refuse(Asked { command: question.command, is_new: true, has_export: true })?;
-        Paper { question, fit, fitted: &fitted }.report(data)
+        let update = fitted.prepared.update_prediction();
+        Paper { question, fit, fitted: &fitted, update: update.as_ref() }.report(data)
     })
 }
 
@@ -148,12 +155,15 @@ struct Paper<'a> {
     question: &'a Question<'a>,
     fit: Fit<'a>,
     fitted: &'a Fitted,
+    /// The last update.
+    update: Option<&'a Prediction>,
 }
 
 impl Paper<'_> {
     fn report(&self, data: Option<Rows>) -> Result<Report> {
         let (settings, prepared) = (self.fit.settings, &self.fitted.prepared);
         let config = &self.fit.model.config;
+        let (more, what_if) = self.others();
         Ok(Report {
             model: self.fit.model.name.clone(),
             parameters: self.parameters(),
@@ -174,10 +184,10 @@ impl Paper<'_> {
             limits: self.limits(),
             places: self.places(),
             step: self.step(),
-            update_only_seconds: prepared.update_prediction.as_ref().map(|prediction| prediction.seconds),
+            update_only_seconds: self.update.map(|update| update.seconds),
             totals: self.totals(data)?,
-            more: [2, 4].map(|times| self.more(times)).to_vec(),
-            what_if: self.what_if(),
+            more,
+            what_if,
         })
     }
 
@@ -294,14 +304,14 @@ impl Paper<'_> {
         };
         let prepared = &self.fitted.prepared;
         let disk = &prepared.prediction.disk;
-        let last = prepared.update_prediction.as_ref().map_or(0, |update| update.disk.write_bytes);
+        let last = self.update.map_or(0, |update| update.disk.write_bytes);
         let commits = self.fitted.checkpoint_every.map_or(0, |every| steps.div_ceil(every));
         // The import writes the weights alone: pages never written read as zeros.
         let import = if self.fitted.has_disk { 4 * self.parameters() } else { 0 };
         let written = (import + last)
             .saturating_add(steps.saturating_mul(disk.write_bytes))
             .saturating_add(commits.saturating_mul(disk.commit_bytes));
-        let update = prepared.update_prediction.as_ref().map_or(0.0, |update| update.seconds);
+        let update = self.update.map_or(0.0, |update| update.seconds);
         let drives = self.drives().max(1) as f64;
         let life = self.question.drive_life_bytes.map(|life| 100.0 * written as f64 / drives / life as f64);
         Ok(Some(Totals {
@@ -314,51 +324,101 @@ impl Paper<'_> {
         }))
     }
 
-    fn more(&self, times: u64) -> More {
-        let settings = Settings { batch: times * self.fit.settings.batch, ..self.fit.settings.clone() };
-        let micro_batch = inputs::micro_batch(&settings);
-        let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
+    /// The same with more tokens a step, and on other machines. Every line is a question of its own.
+    fn others(&self) -> (Vec<More>, Vec<WhatIf>) {
+        let now = self.fitted.prepared.prediction.seconds;
+        let larger: Vec<Larger> = MORE.iter().map(|times| Larger::new(self.fit.settings, *times)).collect();
+        let drives = self.drives();
+        let rates =
+            (with_drives(self.fit.rates, (drives + 1) as f64 / drives.max(1) as f64), twice_the_cores(self.fit.rates));
+        let changes = self.changes(&rates.0, &rates.1);
+        let larger_fits = larger.iter().map(|larger| {
+            let Larger { settings, shapes, micro_batch, .. } = larger;
+            Fit { shapes, micro_batch: *micro_batch, settings, ..self.fit }
+        });
         let is_roomy = self.fitted.prepared.is_roomy;
-        let fit = Fit { shapes: &shapes, micro_batch, settings: &settings, is_rough: true, is_roomy, ..self.fit };
-        let seconds = fit.plan().ok().map(|fitted| fitted.prepared.prediction.seconds);
-        let tokens = times * self.tokens();
-        More { times, tokens, seconds, tokens_per_s: seconds.map(|seconds| tokens as f64 / seconds) }
+        let fits = larger_fits.chain(changes.iter().map(|(_, fit)| *fit));
+        let fits = fits.map(|fit| Fit { is_rough: true, is_roomy, ..fit });
+        let found =
+            at_once(&fits.collect::<Vec<_>>(), |fit| fit.plan().ok().map(|fitted| fitted.prepared.prediction.seconds));
+        let (of_larger, of_changes) = found.split_at(larger.len());
+        let more = larger.iter().zip(of_larger).map(|(larger, seconds)| {
+            let tokens = larger.times * self.tokens();
+            let tokens_per_s = seconds.map(|seconds| tokens as f64 / seconds);
+            More { times: larger.times, tokens, seconds: *seconds, tokens_per_s }
+        });
+        let what_if = changes.iter().zip(of_changes).map(|((change, _), seconds)| {
+            // An estimate tries fewer plans; the present one is as good there as it is here.
+            WhatIf { change: change.clone(), times_faster: seconds.map(|seconds| (now / seconds).max(1.0)) }
+        });
+        (more.collect(), what_if.collect())
     }
 
-    fn what_if(&self) -> Vec<WhatIf> {
+    /// What might be different, with the rates of one more drive and of twice the cores.
+    fn changes<'b>(&'b self, one_more_drive: &'b Rates, twice_the_cores: &'b Rates) -> Vec<(String, Fit<'b>)> {
         const STEP: u64 = 64 << 30;
         let (ram, vram) = (self.fit.ram, self.fit.vram);
         let with_vram = |budget| Fit { vram: Vram { budget, ..vram }, ..self.fit };
         let with_ram = |budget| Fit { ram: Ram { budget, ..ram }, ..self.fit };
-        let mut found = Vec::new();
+        let mut changes = Vec::new();
         if self.fitted.prepared.device().is_some_and(|share| share.window_bytes > 0) {
-            found.push(self.compare("twice the VRAM".to_owned(), &with_vram(2 * vram.budget)));
+            changes.push(("twice the VRAM".to_owned(), with_vram(2 * vram.budget)));
         }
         if self.fitted.prepared.steady.window_bytes > 0 {
-            found.push(self.compare("twice the RAM".to_owned(), &with_ram(2 * ram.budget)));
+            changes.push(("twice the RAM".to_owned(), with_ram(2 * ram.budget)));
             if ram.budget >= STEP / 8 && ram.budget != STEP {
-                found.push(self.compare("+64 GiB RAM".to_owned(), &with_ram(ram.budget + STEP)));
+                changes.push(("+64 GiB RAM".to_owned(), with_ram(ram.budget + STEP)));
             }
-            let drives = self.drives();
-            let rates = with_drives(self.fit.rates, (drives + 1) as f64 / drives as f64);
-            let name = match drives {
+            let name = match self.drives() {
                 1 => "second drive".to_owned(),
-                _ => format!("{} drives", drives + 1),
+                drives => format!("{} drives", drives + 1),
             };
-            found.push(self.compare(name, &Fit { rates: &rates, ..self.fit }));
+            changes.push((name, Fit { rates: one_more_drive, ..self.fit }));
         }
-        let rates = twice_the_cores(self.fit.rates);
-        found.push(self.compare("twice the cores".to_owned(), &Fit { rates: &rates, ..self.fit }));
-        found
+        changes.push(("twice the cores".to_owned(), Fit { rates: twice_the_cores, ..self.fit }));
+        changes
     }
+}
 
-    fn compare(&self, change: String, other: &Fit<'_>) -> WhatIf {
-        let now = self.fitted.prepared.prediction.seconds;
-        let other = Fit { is_rough: true, is_roomy: self.fitted.prepared.is_roomy, ..*other };
-        // An estimate tries fewer plans; the present one is as good there as it is here.
-        let times_faster = other.plan().ok().map(|fitted| (now / fitted.prepared.prediction.seconds).max(1.0));
-        WhatIf { change, times_faster }
+/// The settings with a larger batch, and what follows from it.
+struct Larger {
+    times: u64,
+    settings: Settings,
+    shapes: Shapes,
+    micro_batch: u64,
+}
+
+impl Larger {
+    fn new(settings: &Settings, times: u64) -> Larger {
+        let settings = Settings { batch: times * settings.batch, ..settings.clone() };
+        let micro_batch = inputs::micro_batch(&settings);
+        let shapes = shapes(settings.batch, micro_batch, settings.seq_len);
+        Larger { times, settings, shapes, micro_batch }
     }
+}
+
+/// Answers questions on the machine's threads, in their order.
+fn at_once<Q: Sync, A: Send>(questions: &[Q], answer: impl Fn(&Q) -> A + Sync) -> Vec<A> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut answers = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(question) = questions.get(at) else { return answers };
+            answers.push((at, answer(question)));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(questions.len());
+    let mut answers = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut answers = work();
+        for other in others {
+            answers.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        answers
+    });
+    answers.sort_unstable_by_key(|(at, _)| *at);
+    answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
 /// The rates with the drives' bandwidth times `times`.

@@ -327,7 +327,7 @@ impl Start<'_> {
         let disk = &fitted.prepared.prediction.disk;
         // Page table, note and superblocks come with every commit.
         let commit = disk.commit_bytes + record_bytes(&fitted.prepared.regions);
-        let update = fitted.prepared.update_prediction.as_ref().map_or(0, |update| update.disk.write_bytes);
+        let update = fitted.prepared.update_prediction().map_or(0, |update| update.disk.write_bytes);
         let writes = Writes { max, before: 0, step: disk.write_bytes + commit, last: update + commit };
         let import = 4 * self.inputs.model.manifest.elements();
         let need = import + writes.step + writes.last;

@@ -13,10 +13,10 @@ use crate::model::{Manifest, ModelConfig};
 use crate::schedule::{Activations, Description, Kept, OnGpu, Program, UpdateOn, Writer};
 use crate::settings::Recompute;
 use crate::target::Target;
-use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, predict, timeline, timelines};
+use mt_engine::plan::{DeviceShare, Interval, Planner, Shape, Timeline, plan, predict, timeline, timelines};
 use mt_engine::{
-    Budget, DeviceBackend, DeviceConfig, DeviceId, Kind, Node, Plan, PlanError, Prediction, Profile, RegionSpec,
-    Residency, Run, Schedule, Tier, record_bytes, reserved_bytes,
+    Budget, DeviceBackend, DeviceConfig, DeviceId, Kind, Node, Plan, PlanError, Prediction, RegionSpec, Residency, Run,
+    Schedule, Tier, record_bytes, reserved_bytes,
 };
 use std::sync::Arc;
 
@@ -69,8 +69,6 @@ pub struct Prepared {
     pub update_only: Option<Arc<Plan>>,
     /// Expected cost of a step.
     pub prediction: Prediction,
-    /// Expected cost of a pending update alone.
-    pub update_prediction: Option<Prediction>,
     /// Bytes of the engine's arena.
     pub arena_bytes: u64,
     /// RAM leaves room to the window that it could fill with pages.
@@ -138,6 +136,13 @@ impl Scheme {
 }
 
 impl Prepared {
+    /// Expected cost of a pending update alone. Simulated whenever somebody asks: no choice depends on it.
+    pub fn update_prediction(&self) -> Option<Prediction> {
+        let options = &self.scheme.options;
+        let plan = self.update_only.as_ref()?;
+        Some(predict(plan, &shape(&self.regions, options), &options.rates.engine))
+    }
+
     /// What is kept between forward and backward.
     pub fn kept(&self) -> &Kept {
         &self.scheme.kept
@@ -252,10 +257,10 @@ impl Prepared {
         predict(&self.steady, &shape, &options.rates.engine).seconds
     }
 
-    /// Seconds that a commit adds to a run whose commits lie far apart.
-    pub fn commit_seconds(&self) -> f64 {
+    /// Seconds that a commit adds to a run whose commits lie far apart, where a step without any takes `plain` seconds.
+    pub fn commit_seconds(&self, plain: f64) -> f64 {
         const FAR_APART: u32 = 1_000;
-        let more = self.seconds_with_commits(FAR_APART) - self.seconds_with_commits(0);
+        let more = self.seconds_with_commits(FAR_APART) - plain;
         f64::from(FAR_APART) * more.max(0.0)
     }
 
@@ -369,14 +374,12 @@ impl Inputs<'_> {
         let windows = Windows::beside_gpu(&description);
         let programs = (&steady_program, update_program.as_ref());
         let planned = planned(options, &regions, workspace_bytes, windows, programs)?;
-        let (update_only, update_prediction) = planned.update.unzip();
         Ok(Prepared {
             layout,
             regions,
             steady: Arc::new(planned.steady),
-            update_only: update_only.map(Arc::new),
+            update_only: planned.update.map(Arc::new),
             prediction: planned.prediction,
-            update_prediction,
             arena_bytes: planned.arena_bytes,
             is_roomy: planned.is_roomy,
             workspace_bytes,
@@ -430,7 +433,7 @@ fn device_bytes(options: &Options) -> Vec<(mt_engine::DeviceId, u64)> {
 
 struct Planned {
     steady: Plan,
-    update: Option<(Plan, Prediction)>,
+    update: Option<Plan>,
     prediction: Prediction,
     arena_bytes: u64,
     is_roomy: bool,
@@ -455,49 +458,52 @@ fn planned(
     let budget = Budget { host_bytes, device_bytes: device_bytes(options), disk_bytes };
     let shape = shape(regions, options);
     let profile = &options.rates.engine;
-    let plan = |schedule: &Arc<Schedule>, budget: &Budget, entry: &Residency| {
-        plan(schedule, &shape, budget, profile, entry).map_err(|error| {
-            match refusal(&error, budget, in_ram, budget_bytes) {
-                Error::DoesNotFit { part: Part::Disk, what, need_bytes, .. } => Error::DoesNotFit {
-                    part: Part::Disk,
-                    what,
-                    need_bytes: need_bytes + records_on_disk,
-                    have_bytes: options.disk_bytes,
-                    hint: None,
-                },
-                other => other,
-            }
-        })
+    let refused = |error: PlanError, budget: &Budget| match refusal(&error, budget, in_ram, budget_bytes) {
+        Error::DoesNotFit { part: Part::Disk, what, need_bytes, .. } => Error::DoesNotFit {
+            part: Part::Disk,
+            what,
+            need_bytes: need_bytes + records_on_disk,
+            have_bytes: options.disk_bytes,
+            hint: None,
+        },
+        other => other,
     };
     let schedule = Arc::new(steady.schedule(true));
-    let entry = with_window(&schedule, &shape, &budget, profile, windows).unwrap_or_default();
-    let (mut steady, mut prediction) = plan(&schedule, &budget, &entry).or_else(|refused| match entry.fixed {
-        true => plan(&schedule, &budget, &Residency::default()),
-        false => Err(refused),
-    })?;
+    let planner = Planner::new(&schedule, &shape, profile).map_err(|error| refused(error, &budget))?;
+    let entry = with_window(&planner, &budget, windows).unwrap_or_default();
+    let steady = planner.plan(&budget, &entry).or_else(|error| match entry.fixed {
+        true => planner.plan(&budget, &Residency::default()),
+        false => Err(error),
+    });
+    let mut steady = steady.map_err(|error| refused(error, &budget))?;
+    let mut prediction = planner.predict(&steady);
     let mut is_roomy = false;
     if steady.window_bytes > 0 && (options.is_roomy || !options.is_rough) {
         let windows = Windows { streamed: host_bytes / ROOMY_SHARE, ..windows };
-        let roomy = with_window(&schedule, &shape, &budget, profile, windows);
-        let roomy = roomy.and_then(|entry| plan(&schedule, &budget, &entry).ok());
+        let roomy = with_window(&planner, &budget, windows);
+        let roomy = roomy.and_then(|entry| planner.plan(&budget, &entry).ok());
         let is_better = |roomy: &Prediction| {
             let unit = host_bytes / ROOMY_SHARE;
             let written = |it: &Prediction| it.disk.write_bytes + unit;
             roomy.seconds * wear(written(roomy), written(&prediction)) < ROOMY_GAIN * prediction.seconds
         };
-        if let Some(roomy) = roomy.filter(|(_, roomy)| is_better(roomy)) {
-            (steady, prediction, is_roomy) = (roomy.0, roomy.1, true);
+        let roomy = roomy.map(|plan| (planner.predict(&plan), plan));
+        if let Some(roomy) = roomy.filter(|(roomy, _)| is_better(roomy)) {
+            (prediction, steady, is_roomy) = (roomy.0, roomy.1, true);
         }
     }
     let update = update.map(|program| {
         let schedule = Arc::new(program.schedule(false));
         let budget = Budget { device_bytes: beside(&steady, &schedule), ..budget.clone() };
-        plan(&schedule, &budget, &steady.exit.settled())
+        let planned = Planner::new(&schedule, &shape, profile);
+        planned
+            .and_then(|planner| planner.plan(&budget, &steady.exit.settled()))
+            .map_err(|error| refused(error, &budget))
     });
     let update = update.transpose()?;
     // The engine wants room for its largest page, whatever the plans need.
     let page = regions.iter().map(|region| u64::from(region.page_bytes)).max().unwrap_or(0);
-    let arena = [Some(&steady), update.as_ref().map(|(plan, _)| plan)].into_iter().flatten().map(Plan::arena_bytes);
+    let arena = [Some(&steady), update.as_ref()].into_iter().flatten().map(Plan::arena_bytes);
     let arena_bytes = arena.max().unwrap_or(0).max(page) + windows.host + records;
     if arena_bytes + workspace_bytes > budget_bytes {
         return Err(does_not_fit(arena_bytes + workspace_bytes, budget_bytes));
@@ -507,13 +513,7 @@ fn planned(
 
 /// A placement that leaves the windows these bytes beside what they need, if there is one: the planner fills VRAM and
 /// RAM with what saves bytes, and knows nothing of what a window saves in time.
-fn with_window(
-    schedule: &Arc<Schedule>,
-    shape: &Shape<'_>,
-    budget: &Budget,
-    profile: &Profile,
-    windows: Windows,
-) -> Option<Residency> {
+fn with_window(planner: &Planner<'_>, budget: &Budget, windows: Windows) -> Option<Residency> {
     let mut less = budget.clone();
     match budget.device_bytes.first() {
         Some(&(device, bytes)) => less = less.with_device(device, bytes.checked_sub(windows.vram)?),
@@ -521,7 +521,7 @@ fn with_window(
         None => {}
     }
     less.host_bytes = less.host_bytes.checked_sub(windows.streamed)?;
-    let (roomy, _) = plan(schedule, shape, &less, profile, &Residency::default()).ok()?;
+    let roomy = planner.plan(&less, &Residency::default()).ok()?;
     Some(roomy.exit.settled())
 }
 

@@ -5,9 +5,10 @@
 //! A window of exactly the needed size leaves nothing to fetch ahead with. While something streams, the window gets at
 //! least twice its need or 64 MiB, but no more than a quarter of the memory for that comfort.
 
+use super::super::ALIGN;
 use super::super::draft::Draft;
 use super::super::queue::Queue;
-use super::super::{ALIGN, window};
+use super::super::window::Needs;
 use crate::id::Tier;
 
 /// Bytes of window that are enough to fetch ahead whatever the runs' sizes are.
@@ -55,34 +56,50 @@ impl Base<'_> {
     }
 }
 
-/// Measures the base of the first `count` runs of an order, beside the homes that are given.
-pub(super) fn measure<'a>(draft: &Draft, queue: &Queue, homes: &[Tier], order: &'a [u32], count: usize) -> Base<'a> {
-    let mut homes = homes.to_vec();
-    let mut bytes = 0;
-    for &index in &order[..count] {
-        let home = &mut homes[index as usize];
-        if *home == Tier::Disk {
-            *home = queue.tier;
-            bytes += draft.runs[index as usize].bytes;
-        }
-    }
-    Base { order, count, bytes, need: window::need(queue, &homes) }
+/// Measures bases of one order, beside the homes that are given.
+pub(super) struct Bases<'a> {
+    order: &'a [u32],
+    /// Bytes of the first runs that have no home yet, by their number.
+    bytes: Vec<u64>,
+    needs: Needs,
 }
 
-/// Beginnings of an order where the needed window changes, found by halving: both ends first, then the middle of every
-/// stretch over which the need falls, widest level first.
-pub(super) fn bases<'a>(draft: &Draft, queue: &Queue, homes: &[Tier], order: &'a [u32]) -> Vec<Base<'a>> {
-    let measure = |count| measure(draft, queue, homes, order, count);
-    let mut found = vec![measure(0), measure(order.len())];
-    let mut stretches = std::collections::VecDeque::from([(0, 1)]);
-    while let Some((low, high)) = stretches.pop_front() {
-        let (from, to) = (found[low].count, found[high].count);
-        if to - from < 2 || found[low].need == found[high].need || found.len() >= BASES_MAX {
-            continue;
-        }
-        found.push(measure(from + (to - from) / 2));
-        let middle = found.len() - 1;
-        stretches.extend([(low, middle), (middle, high)]);
+impl<'a> Bases<'a> {
+    pub(super) fn new(draft: &Draft, queue: &Queue, homes: &[Tier], order: &'a [u32]) -> Bases<'a> {
+        let mut bytes = Vec::with_capacity(order.len() + 1);
+        let mut sum = 0;
+        bytes.push(sum);
+        bytes.extend(order.iter().map(|&index| {
+            sum += if homes[index as usize] == Tier::Disk { draft.runs[index as usize].bytes } else { 0 };
+            sum
+        }));
+        Bases { order, bytes, needs: Needs::new(queue, homes, order) }
     }
-    found
+
+    /// The base of the first `count` runs.
+    pub(super) fn first(&self, count: usize) -> Base<'a> {
+        Base { order: self.order, count, bytes: self.bytes[count], need: self.needs.at(count) }
+    }
+
+    /// The base of all runs.
+    pub(super) fn all(&self) -> Base<'a> {
+        self.first(self.order.len())
+    }
+
+    /// Beginnings where the needed window changes, found by halving: both ends first, then the middle of every stretch
+    /// over which the need falls, widest level first.
+    pub(super) fn find(&self) -> Vec<Base<'a>> {
+        let mut found = vec![self.first(0), self.all()];
+        let mut stretches = std::collections::VecDeque::from([(0, 1)]);
+        while let Some((low, high)) = stretches.pop_front() {
+            let (from, to) = (found[low].count, found[high].count);
+            if to - from < 2 || found[low].need == found[high].need || found.len() >= BASES_MAX {
+                continue;
+            }
+            found.push(self.first(from + (to - from) / 2));
+            let middle = found.len() - 1;
+            stretches.extend([(low, middle), (middle, high)]);
+        }
+        found
+    }
 }

@@ -8,7 +8,7 @@
 use super::super::draft::Draft;
 use super::super::limits::Room;
 use super::super::queue::Queue;
-use super::base::{Base, bases};
+use super::base::{Base, Bases};
 use crate::error::PlanError;
 use crate::id::{DeviceId, Tier};
 
@@ -23,7 +23,7 @@ pub(super) fn choose(
 ) -> Result<(), PlanError> {
     let is_own = |&&index: &&u32| draft.runs[index as usize].device == Some(device);
     let own: Vec<u32> = order.iter().filter(is_own).copied().collect();
-    let bases = bases(draft, queue, homes, &own);
+    let bases = Bases::new(draft, queue, homes, &own).find();
     let vram = room.at_least(bases.iter().map(Base::least).min().unwrap_or(0))?;
     // As in `host`: comfort where it can be had, and a cap where it is given up.
     let bare = vram.min(bases.iter().map(Base::comfortable_from).min().unwrap_or(0));

@@ -10,22 +10,44 @@ use super::super::draft::Draft;
 use super::super::limits::{Room, no_disk};
 use super::super::queue::Queue;
 use super::super::types::Shape;
-use super::base::{Base, bases, measure};
-use super::order_by;
+use super::base::{Base, Bases};
 use crate::error::PlanError;
 use crate::id::Tier;
+use std::cell::OnceCell;
+
+/// What places RAM whatever lives in VRAM.
+pub(super) struct Beginnings<'a> {
+    draft: &'a Draft,
+    pub queue: &'a Queue,
+    by_gain: &'a [u32],
+    by_size: &'a [u32],
+    /// The bases of both orders where nothing lives in VRAM: looked for once, and not where everything fits.
+    bases: OnceCell<[Vec<Base<'a>>; 2]>,
+}
+
+impl<'a> Beginnings<'a> {
+    pub(super) fn new(draft: &'a Draft, queue: &'a Queue, by_gain: &'a [u32], by_size: &'a [u32]) -> Beginnings<'a> {
+        Beginnings { draft, queue, by_gain, by_size, bases: OnceCell::new() }
+    }
+
+    fn bases(&self) -> &[Vec<Base<'a>>; 2] {
+        self.bases.get_or_init(|| {
+            let none = vec![Tier::Disk; self.draft.runs.len()];
+            [self.by_gain, self.by_size].map(|order| Bases::new(self.draft, self.queue, &none, order).find())
+        })
+    }
+}
 
 /// Gives homes in RAM to runs that have none.
 pub(super) fn choose(
-    draft: &Draft,
-    queue: &Queue,
+    beginnings: &Beginnings<'_>,
     shape: &Shape<'_>,
     room: &Room<'_>,
-    by_gain: &[u32],
     homes: &mut Vec<Tier>,
 ) -> Result<(), PlanError> {
-    let none = vec![Tier::Disk; draft.runs.len()];
-    let all = measure(draft, queue, homes, by_gain, by_gain.len());
+    let Beginnings { draft, queue, by_gain, by_size, .. } = *beginnings;
+    let measured = Bases::new(draft, queue, homes, by_gain);
+    let all = measured.all();
     let host = room.at_least(0)?;
     if all.least() <= host {
         place(homes, by_gain);
@@ -34,15 +56,15 @@ pub(super) fn choose(
     if !shape.has_disk {
         return Err(no_disk(room.budget, all.least() - host, all.least() + room.reserved));
     }
-    let by_size = order_by(draft, |index| (u64::MAX - draft.runs[index].bytes, index));
     // Where the bases are, and how much arena is comfortable, is decided as if nothing lived in VRAM.
-    let mut bases = bases(draft, queue, &none, by_gain);
-    bases.extend(self::bases(draft, queue, &none, &by_size));
+    let [of_gain, of_size] = beginnings.bases();
+    let mut bases = [of_gain.as_slice(), of_size].concat();
     let comfortable_from = bases.iter().map(Base::comfortable_from).min().unwrap_or(0);
-    if *homes != none {
-        for base in &mut bases {
-            *base = measure(draft, queue, homes, base.order, base.count);
-        }
+    if homes.iter().any(|home| *home != Tier::Disk) {
+        let (of_gain, of_size) = bases.split_at_mut(of_gain.len());
+        of_gain.iter_mut().for_each(|base| *base = measured.first(base.count));
+        let measured = Bases::new(draft, queue, homes, by_size);
+        of_size.iter_mut().for_each(|base| *base = measured.first(base.count));
     }
 
     let mut best: Option<(u128, Vec<Tier>)> = None;

@@ -25,6 +25,7 @@ use super::types::{Budget, Placed, Shape};
 use super::window;
 use crate::error::PlanError;
 use crate::id::{DeviceId, Tier};
+use host::Beginnings;
 
 /// What a placement decides.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,26 +55,33 @@ pub(super) struct Share {
 /// leave the windows so much smaller that more is saved.
 pub(super) fn choose(draft: &Draft, shape: &Shape<'_>, budget: &Budget) -> Result<Placement, PlanError> {
     let by_gain = order_by(draft, |index| (u64::MAX - draft.runs[index].gain, index));
-    let first = fill(draft, shape, budget, &by_gain, &by_gain);
-    if draft.work.devices.is_empty() {
-        return first;
-    }
     let by_size = order_by(draft, |index| (u64::MAX - draft.runs[index].bytes, index));
-    match (first, fill(draft, shape, budget, &by_size, &by_gain)) {
-        (Ok(first), Ok(second)) => Ok(if second.saved(draft) > first.saved(draft) { second } else { first }),
-        (Err(_), Ok(second)) => Ok(second),
-        (first, _) => first,
+    let (queue, in_vram) = (Queue::host(draft), |order: &[u32]| in_vram(draft, budget, order));
+    let beginnings = Beginnings::new(draft, &queue, &by_gain, &by_size);
+    let around = |in_vram: InVram| around(draft, shape, budget, &beginnings, in_vram);
+    if draft.work.devices.is_empty() {
+        return around(in_vram(&by_gain)?);
+    }
+    match (in_vram(&by_gain), in_vram(&by_size)) {
+        (Ok(first), Ok(second)) if first == second => around(first),
+        (first, second) => match (first.and_then(around), second.and_then(around)) {
+            (Ok(first), Ok(second)) => Ok(if second.saved(draft) > first.saved(draft) { second } else { first }),
+            (Err(_), Ok(second)) => Ok(second),
+            (first, _) => first,
+        },
     }
 }
 
-/// Fills all memories, VRAM in the given order.
-fn fill(
-    draft: &Draft,
-    shape: &Shape<'_>,
-    budget: &Budget,
-    order: &[u32],
-    by_gain: &[u32],
-) -> Result<Placement, PlanError> {
+/// What lives in VRAM, while nothing has a home in RAM yet.
+#[derive(PartialEq, Eq)]
+struct InVram {
+    homes: Vec<Tier>,
+    offset: Vec<u64>,
+    devices: Vec<(DeviceId, Share)>,
+}
+
+/// Fills the VRAM of all devices in the given order.
+fn in_vram(draft: &Draft, budget: &Budget, order: &[u32]) -> Result<InVram, PlanError> {
     let mut homes = vec![Tier::Disk; draft.runs.len()];
     let mut offset = vec![0; draft.runs.len()];
     let mut devices = Vec::with_capacity(draft.work.devices.len());
@@ -84,11 +92,22 @@ fn fill(
         let share = lay_out(draft, &queue, &homes, &mut offset, room.bytes());
         devices.push((device, share));
     }
+    Ok(InVram { homes, offset, devices })
+}
+
+/// Fills RAM with what is left.
+fn around(
+    draft: &Draft,
+    shape: &Shape<'_>,
+    budget: &Budget,
+    beginnings: &Beginnings<'_>,
+    in_vram: InVram,
+) -> Result<Placement, PlanError> {
+    let InVram { mut homes, mut offset, devices } = in_vram;
     let staging_bytes = staging_bytes(draft, shape, 0);
     let room = Room::new(budget, Tier::Host, draft.work.host_bytes.saturating_add(staging_bytes));
-    let queue = Queue::host(draft);
-    host::choose(draft, &queue, shape, &room, by_gain, &mut homes)?;
-    let host = lay_out(draft, &queue, &homes, &mut offset, room.bytes());
+    host::choose(beginnings, shape, &room, &mut homes)?;
+    let host = lay_out(draft, beginnings.queue, &homes, &mut offset, room.bytes());
     Ok(Placement { homes, offset, host, devices, staging_bytes })
 }
 

@@ -30,8 +30,8 @@ use commit::Committing;
 use facts::Facts;
 use lines::{Job, Lines};
 use ring::Ring;
-use stays::Stay;
-use std::collections::{BTreeMap, VecDeque};
+use stays::{Next, Stay};
+use std::collections::VecDeque;
 use users::User;
 
 /// No index.
@@ -101,8 +101,8 @@ struct Course<'a> {
     lines: Lines<'a>,
     /// The arena's window, then that of each device.
     windows: Vec<Ring>,
-    /// The next stay of each window, numbered through all sweeps.
-    next: Vec<u32>,
+    /// The next stay of each window.
+    next: Vec<Next>,
     staging: Ring,
     /// What waits for a span of it, in order: from where, what for, bytes.
     held: VecDeque<(DeviceId, Job, u64)>,
@@ -125,7 +125,8 @@ struct Course<'a> {
     begin: u128,
     record: bool,
     timeline: Timeline,
-    stalls: BTreeMap<(Station, Station), u128>,
+    /// How long each user waited for each station, in no order.
+    stalls: Vec<((Station, Station), u128)>,
 }
 
 impl<'a> Course<'a> {
@@ -137,7 +138,7 @@ impl<'a> Course<'a> {
             rates,
             lines: Lines::new(rates, &facts.devices),
             windows: capacities.map(Ring::new).collect(),
-            next: vec![0; facts.windows.len()],
+            next: vec![Next::default(); facts.windows.len()],
             staging: Ring::new(plan.staging_bytes),
             held: VecDeque::new(),
             arriving: VecDeque::new(),
@@ -153,7 +154,7 @@ impl<'a> Course<'a> {
             begin: 0,
             record: false,
             timeline: Timeline::default(),
-            stalls: BTreeMap::new(),
+            stalls: Vec::new(),
         }
     }
 
@@ -185,13 +186,9 @@ impl<'a> Course<'a> {
         let busy = users.chain(self.lines.busy()).filter(|&(_, ns)| ns > 0);
         let mut busy: Vec<_> = busy.collect();
         busy.sort_unstable();
-        Measured {
-            times,
-            ns: self.now - self.begin,
-            busy,
-            stalls: std::mem::take(&mut self.stalls).into_iter().collect(),
-            timeline: std::mem::take(&mut self.timeline),
-        }
+        let mut stalls = std::mem::take(&mut self.stalls);
+        stalls.sort_unstable();
+        Measured { times, ns: self.now - self.begin, busy, stalls, timeline: std::mem::take(&mut self.timeline) }
     }
 
     /// Moves time to the next event. False if nothing will ever happen.

@@ -42,6 +42,23 @@ impl Default for Stay {
     }
 }
 
+/// The next stay of a window: its sweep and its place among the window's stays.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Next {
+    sweep: u32,
+    position: usize,
+}
+
+impl Next {
+    /// Goes on to the one behind it, of so many a sweep.
+    fn pass(&mut self, stays: usize) {
+        self.position += 1;
+        if self.position == stays {
+            *self = Next { sweep: self.sweep + 1, position: 0 };
+        }
+    }
+}
+
 /// The device of an interval on one.
 fn device_of(interval: &Interval) -> DeviceId {
     match interval.tier {
@@ -89,36 +106,35 @@ impl Course<'_> {
 
     /// The interval whose stay is next in a window, if any is left.
     pub(super) fn next_stay(&self, window: usize) -> Option<u32> {
-        let stays = &self.facts.windows[window].intervals;
-        let (next, count) = (self.next[window] as usize, stays.len());
-        (next < (self.sweep as usize + 2) * count)
-            .then(|| (next / count * self.facts.plan.intervals.len()) as u32 + stays[next % count])
+        let Next { sweep, position } = self.next[window];
+        let &interval = self.facts.windows[window].intervals.get(position)?;
+        (sweep < self.sweep + 2).then(|| sweep * self.facts.plan.intervals.len() as u32 + interval)
     }
 
     /// Whether the plan lets the next stay of a window begin by now; else the interval whose access must come first.
-    pub(super) fn due(&self, window: usize, number: u32) -> Result<(), Option<u32>> {
-        let count = self.facts.windows[window].intervals.len() as u32;
-        let interval = self.facts.interval(number);
+    pub(super) fn due(&self, window: usize) -> Result<(), Option<u32>> {
+        let Next { sweep, position } = self.next[window];
+        let stays = &self.facts.windows[window];
+        let interval = &self.facts.plan.intervals[stays.intervals[position] as usize];
         let at = if window == 0 { interval.fetch_at } else { interval.upload_at };
-        let position = (self.next[window] % count) as usize;
-        let is_due = match (self.next[window] / count).checked_sub(self.sweep) {
+        let is_due = match sweep.checked_sub(self.sweep) {
             Some(0) => at == 0 || self.has_asked(at),
-            Some(1) => position < self.facts.windows[window].prefetched,
+            Some(1) => position < stays.prefetched,
             Some(_) => false,
             None => true,
         };
-        if is_due { Ok(()) } else { Err((self.next[window] / count == self.sweep).then_some(at)) }
+        if is_due { Ok(()) } else { Err((sweep == self.sweep).then_some(at)) }
     }
 
     /// Gives spans of every window to the next stays, in order, and begins them.
     pub(super) fn reserve(&mut self) {
         for window in 0..self.windows.len() {
             while let Some(number) = self.next_stay(window) {
-                if self.due(window, number).is_err() || !self.is_free(number) {
+                if self.due(window).is_err() || !self.is_free(number) {
                     break;
                 }
                 let Some(span) = self.windows[window].take(self.facts.interval(number).bytes, number) else { break };
-                self.next[window] += 1;
+                self.next[window].pass(self.facts.windows[window].intervals.len());
                 let stay = &mut self.stays[number as usize];
                 *(if window == 0 { &mut stay.host_span } else { &mut stay.device_span }) = span;
                 self.begin_stay(window, number);

@@ -7,6 +7,10 @@ use super::shape;
 use super::tiers::{Step, budget, profile, random, step, step_regions};
 use crate::error::PlanError;
 use crate::id::{DeviceId, Tier};
+use crate::plan::draft::Usage;
+use crate::plan::queue::Queue;
+use crate::plan::validate;
+use crate::plan::window::{Needs, need};
 use crate::plan::{Budget, Plan, Prediction, Residency, Shape, plan, timeline};
 use crate::schedule::Schedule;
 use std::sync::Arc;
@@ -235,6 +239,34 @@ fn busy_and_stalls_add_up() {
             assert!(sum + 1e-12 >= ends as f64 * 1e-9, "{sum} of {ends} ns");
         }
     }
+}
+
+#[test]
+fn needs_for_any_number_of_placed_runs_are_those_of_their_homes() {
+    let (regions, mut numbers) = (three_regions(), Numbers(79));
+    let mut differ = 0;
+    for _ in 0..300 {
+        let draft = validate::draft(&random(&mut numbers, 10, 4), &shape(&regions)).unwrap();
+        let mut queues = vec![Queue::host(&draft)];
+        queues.extend(draft.work.devices.iter().map(|&(device, _)| Queue::device(&draft, device)));
+        for queue in queues {
+            let runs = 0..draft.runs.len() as u32;
+            let order: Vec<u32> = runs.rev().filter(|_| numbers.below(4) > 0).collect();
+            let in_vram = |usage: &Usage| usage.device.map_or(Tier::Disk, Tier::Device);
+            let home = |usage| if numbers.below(4) > 0 { Tier::Disk } else { in_vram(usage) };
+            let mut homes: Vec<Tier> = draft.runs.iter().map(home).collect();
+            let needs = Needs::new(&queue, &homes, &order);
+            let none = needs.at(0);
+            for (count, &run) in order.iter().enumerate() {
+                assert_eq!(needs.at(count), need(&queue, &homes), "{draft:?}");
+                let home = &mut homes[run as usize];
+                *home = if *home == Tier::Disk { queue.tier } else { *home };
+            }
+            assert_eq!(needs.at(order.len()), need(&queue, &homes), "{draft:?}");
+            differ += usize::from(needs.at(order.len()) < none);
+        }
+    }
+    assert!(differ > 100, "only {differ} needs changed");
 }
 
 #[test]
