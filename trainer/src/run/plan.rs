@@ -347,9 +347,11 @@ impl Paper<'_> {
             let tokens_per_s = seconds.map(|seconds| tokens as f64 / seconds);
             More { times: larger.times, tokens, seconds: *seconds, tokens_per_s }
         });
-        let what_if = changes.iter().zip(of_changes).map(|((change, _), seconds)| {
-            // An estimate tries fewer plans; the present one is as good there as it is here.
-            WhatIf { change: change.clone(), times_faster: seconds.map(|seconds| (now / seconds).max(1.0)) }
+        let what_if = changes.iter().zip(of_changes).map(|((change, fit), seconds)| {
+            // The present plan fits more memory as it is, and an estimate, which tries fewer plans, may miss it.
+            let present = self.fitted.prepared.seconds_with_rates(fit.rates);
+            let seconds = seconds.map_or(present, |seconds| seconds.min(present));
+            WhatIf { change: change.clone(), times_faster: Some(now / seconds) }
         });
         (more.collect(), what_if.collect())
     }

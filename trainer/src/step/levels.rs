@@ -4,7 +4,7 @@ use super::prepare::{Inputs, Prepared};
 use crate::block::{Dims, Level, Saved};
 use crate::schedule::{Kept, Operation, Room, Side, candidates};
 use crate::target::Target;
-use mt_engine::{Node, Resource};
+use mt_engine::{Node, Prediction, Resource};
 
 /// What moves more bytes must be predicted to take at most this share of the time.
 const WORTH: f64 = 0.98;
@@ -106,7 +106,7 @@ fn sides(prepared: &Prepared) -> [Side; 2] {
 
 /// The better of two plans; the first where they are alike.
 pub(super) fn faster(best: Prepared, found: Prepared) -> Prepared {
-    let traffic = |p: &Prepared| p.prediction.disk.read_bytes + p.prediction.disk.write_bytes;
+    let traffic = |p: &Prepared| p.prediction.disk.read_bytes + p.written_bytes();
     let share = if traffic(&found) > traffic(&best) { WORTH } else { 1.0 };
     if found.prediction.seconds * wear_of(&found, &best) < share * best.prediction.seconds { found } else { best }
 }
@@ -115,8 +115,14 @@ pub(super) fn faster(best: Prepared, found: Prepared) -> Prepared {
 fn wear_of(found: &Prepared, best: &Prepared) -> f64 {
     let state = 12 * u64::from(found.layout.pages()) * found.layout.page_elements as u64;
     let unit = state / WEAR_UNIT_SHARE;
-    let written = |p: &Prepared| p.prediction.disk.write_bytes + unit;
+    let written = |p: &Prepared| p.written_bytes() + unit;
     wear(written(found), written(best))
+}
+
+/// Bytes that a step writes, with its share of a commit: a page that is placed moves its bytes from one to the other.
+pub(super) fn written_bytes(prediction: &Prediction, sweeps_per_commit: u32) -> u64 {
+    let commit = prediction.disk.commit_bytes.checked_div(u64::from(sweeps_per_commit));
+    prediction.disk.write_bytes + commit.unwrap_or(0)
 }
 
 /// How many times as fast something has to be that writes `found` bytes where `best` would do.

@@ -1,6 +1,6 @@
 //! Everything that is decided before a run's first step. Pure.
 
-use super::levels::wear;
+use super::levels::{wear, written_bytes};
 use super::phase::{self, PhaseTime};
 use super::phase_gpu;
 use super::{Options, Shapes};
@@ -10,6 +10,7 @@ use crate::head::Tiles;
 use crate::layout::Layout;
 use crate::memory::workspace_bytes;
 use crate::model::{Manifest, ModelConfig};
+use crate::profile::Rates;
 use crate::schedule::{Activations, Description, Kept, OnGpu, Program, UpdateOn, Writer};
 use crate::settings::Recompute;
 use crate::target::Target;
@@ -141,6 +142,17 @@ impl Prepared {
         let options = &self.scheme.options;
         let plan = self.update_only.as_ref()?;
         Some(predict(plan, &shape(&self.regions, options), &options.rates.engine))
+    }
+
+    /// Bytes that a step writes, with its share of a commit.
+    pub(super) fn written_bytes(&self) -> u64 {
+        written_bytes(&self.prediction, self.scheme.options.sweeps_per_commit)
+    }
+
+    /// Seconds of a step with this very plan where transfers have other rates. Computation takes the time that it does
+    /// here.
+    pub fn seconds_with_rates(&self, rates: &Rates) -> f64 {
+        predict(&self.steady, &shape(&self.regions, &self.scheme.options), &rates.engine).seconds
     }
 
     /// What is kept between forward and backward.
@@ -484,7 +496,7 @@ fn planned(
         let roomy = roomy.and_then(|entry| planner.plan(&budget, &entry).ok());
         let is_better = |roomy: &Prediction| {
             let unit = host_bytes / ROOMY_SHARE;
-            let written = |it: &Prediction| it.disk.write_bytes + unit;
+            let written = |it: &Prediction| written_bytes(it, options.sweeps_per_commit) + unit;
             roomy.seconds * wear(written(roomy), written(&prediction)) < ROOMY_GAIN * prediction.seconds
         };
         let roomy = roomy.map(|plan| (planner.predict(&plan), plan));
