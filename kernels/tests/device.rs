@@ -1,6 +1,6 @@
 //! Every kernel on a GPU against the CPU: exact ones bit for bit, others against a plain reference in f64, on random
-//! inputs, with outputs poisoned first and each result computed twice. Prints a table; ends with "N passed, N failed, N timed".
-//! What fails or panics is counted, and the rest is run, as long as the device takes work.
+//! inputs, with outputs poisoned first and each result computed twice. Prints a table; ends with "N passed, N failed, N
+//! timed". What fails or panics is counted, and the rest is run, as long as the device takes work.
 //!
 //! A program of its own (no test harness), so that it can be built here and run on a machine with a GPU and without
 //! Rust: `device [PART ...]` runs the parts whose names are given, or all; those of times are parts of their own, since

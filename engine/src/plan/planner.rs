@@ -41,8 +41,8 @@ impl<'a> Planner<'a> {
     /// Makes a plan: see [`super::plan`].
     ///
     /// # Errors
-    /// `DoesNotFit` with the tier and the nearest budget that fits; `Overlap`, `Misplaced` for an entry that contradicts
-    /// the schedule; `NoLink` for a profile without a device that holds runs.
+    /// `DoesNotFit` with the tier and the nearest budget that fits; `Overlap`, `Misplaced` for an entry that
+    /// contradicts the schedule; `NoLink` for a profile without a device that holds runs.
     pub fn plan(&self, budget: &Budget, entry: &Residency) -> Result<Plan, PlanError> {
         let Planner { schedule, shape, draft, .. } = self;
         self.check_links(entry.devices.iter().map(|held| held.device))?;

@@ -65,8 +65,8 @@ impl Gpu {
     }
 }
 
-/// Seconds of one of many calls that are put on a queue one behind the other, for about this time; one before them finds
-/// libraries and caches cold, a few more say how many that is.
+/// Seconds of one of many calls that are put on a queue one behind the other, for about this time; one before them
+/// finds libraries and caches cold, a few more say how many that is.
 pub(super) fn seconds_each(
     queue: &Queue,
     time: Duration,

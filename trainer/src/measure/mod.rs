@@ -1,5 +1,5 @@
-//! What the kernels and a GPU do on this machine, for benchmarks and for the probe of a GPU: each call measures once and
-//! returns plain numbers. How often to measure, and what to say of it, is the caller's.
+//! What the kernels and a GPU do on this machine, for benchmarks and for the probe of a GPU: each call measures once
+//! and returns plain numbers. How often to measure, and what to say of it, is the caller's.
 //!
 //! It is not what plans are made from: see [`crate::profile`].
 

@@ -3,8 +3,9 @@
 //! beside each other. Disk transfers and the host's computation share the cores (see `rates`). Integer nanoseconds
 //! throughout, so that the prediction is the same on every machine.
 //!
-//! What it leaves out: volumes of different speed, queue depth, what devices take from each other's links. Transfers of one way are served in the order in which they become possible; the latency of the
-//! disk delays a completion without occupying the link, that of a link occupies it.
+//! What it leaves out: volumes of different speed, queue depth, what devices take from each other's links. Transfers of
+//! one way are served in the order in which they become possible; the latency of the disk delays a completion without
+//! occupying the link, that of a link occupies it.
 //!
 //! A commit begins at the first mark of a sweep that has one to make, or at its end: it writes what lives in memory,
 //! waits for the write-backs that were on their way, and is durable when the volumes have synced. Meanwhile who changes
