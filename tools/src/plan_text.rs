@@ -241,10 +241,7 @@ fn run(totals: &Totals, drives: u64) -> String {
 }
 
 fn what_if(it: &WhatIf) -> String {
-    match it.times_faster {
-        Some(times) => format!("{}: {times:.2} times as fast", it.change),
-        None => format!("{}: does not fit", it.change),
-    }
+    format!("{}: {:.2} times as fast", it.change, it.times_faster)
 }
 
 #[cfg(test)]

@@ -11,10 +11,11 @@ pub const CONTEXT_BYTES: u64 = 600 << 20;
 /// RAM that CUDA's libraries and its context take. Assumed.
 pub const CONTEXT_RAM_BYTES: u64 = 512 << 20;
 
-/// VRAM that comes to be in use later beside what is asked for, of a budget: the driver's tables and what cuBLASLt
-/// keeps. Measured on an H200: 20 MiB of 8 GiB, 0.1 GiB of 40.
-pub fn growth_bytes(budget: u64) -> u64 {
-    budget / 256 + (64 << 20)
+/// VRAM that comes to be in use later beside what is asked for: the driver's tables, of VRAM and of the RAM that it was
+/// told of, and what cuBLASLt keeps. Measured on an H200: 20 MiB with budgets of 8 GiB of VRAM and 8 of RAM, 0.1 GiB
+/// with 40 and 118, 0.15 to 0.2 GiB with 22 and 118.
+pub fn growth_bytes(vram_bytes: u64, ram_bytes: u64) -> u64 {
+    vram_bytes / 256 + ram_bytes / 1_024 + (64 << 20)
 }
 
 /// RAM that CUDA's libraries come to use later than when they were opened. Measured: 150 and 260 MiB.

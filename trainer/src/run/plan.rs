@@ -351,7 +351,7 @@ impl Paper<'_> {
             // The present plan fits more memory as it is, and an estimate, which tries fewer plans, may miss it.
             let present = self.fitted.prepared.seconds_with_rates(fit.rates);
             let seconds = seconds.map_or(present, |seconds| seconds.min(present));
-            WhatIf { change: change.clone(), times_faster: Some(now / seconds) }
+            WhatIf { change: change.clone(), times_faster: now / seconds }
         });
         (more.collect(), what_if.collect())
     }

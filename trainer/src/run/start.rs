@@ -72,8 +72,6 @@ pub(super) struct OpenGpu {
     vram_bytes: u64,
     /// Bytes that context, libraries and kernels have taken.
     context_bytes: u64,
-    /// Bytes that will come to be in use beside what is asked for.
-    growth_bytes: u64,
     /// Bytes that were free then.
     free_bytes: u64,
 }
@@ -194,7 +192,10 @@ impl Start<'_> {
 
     fn fit_into<'a>(&'a self, ram: Ram, disk: Disk, stores: &'a [PathBuf], rates: &'a Rates) -> Fit<'a> {
         let Inputs { model, shapes, micro_batch, .. } = self.inputs;
-        let vram = Vram::new(self.settings, rates, self.gpu.get().map(|open| open.context_bytes + open.growth_bytes));
+        let mut vram = Vram::new(self.settings, rates, self.gpu.get().map(|open| open.context_bytes));
+        if self.gpu.get().is_some() {
+            vram.context += growth_bytes(vram.budget, ram.budget);
+        }
         Fit {
             model,
             shapes,
@@ -242,11 +243,10 @@ impl Start<'_> {
             false => (CONTEXT_BYTES, "assumed, since more than that is in use"),
         };
         let vram_bytes = (free_bytes + context_bytes).saturating_sub(VRAM_MARGIN);
-        let growth_bytes = growth_bytes(self.settings.vram.value().unwrap_or(vram_bytes));
         let context = size::human(context_bytes);
         observer.event(&Event::Notice(&format!("VRAM: context and libraries take {context} ({how})")));
         // Opened once: `run` alone does it.
-        self.gpu.get_or_init(|| OpenGpu { gpu, vram_bytes, context_bytes, growth_bytes, free_bytes });
+        self.gpu.get_or_init(|| OpenGpu { gpu, vram_bytes, context_bytes, free_bytes });
         Ok(())
     }
 

@@ -209,8 +209,8 @@ pub struct More {
 pub struct WhatIf {
     /// What would be different.
     pub change: String,
-    /// Times as fast; none: it does not fit.
-    pub times_faster: Option<f64>,
+    /// Times as fast.
+    pub times_faster: f64,
 }
 
 impl Report {
