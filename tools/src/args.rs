@@ -385,10 +385,10 @@ pub struct Probe {
     /// Shapes to measure, as JSON
     #[arg(long, value_name = "JSON")]
     pub wanted: String,
-    /// GPUs to measure, from the first on
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub gpus: usize,
-    /// Profile of this machine to which only the shapes and GPUs are added
+    /// GPU to measure
+    #[arg(long, value_name = "N")]
+    pub gpu: Option<usize>,
+    /// Profile of this machine to which only the shapes and the GPU are added
     #[arg(long, value_name = "FILE")]
     pub known: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! `--device auto`: the GPU if there is one that can run the model and is predicted to be faster than the processor.
 //! Never silently: what is chosen is said, and why.
 
+use crate::profiles::WantedGpu;
 use crate::resolve::Resolved;
 use crate::table::seconds;
 use mt_trainer::measure::gpu::Gpu;
@@ -16,17 +17,19 @@ struct Found {
     vram: u64,
 }
 
-/// GPUs whose rates a plan needs, from the first on; 0 where there is none.
-pub fn gpus_wanted(resolved: &Resolved) -> usize {
-    let device = if resolved.is_device_open { Device::Cuda(0) } else { resolved.settings.device };
-    gpus_of(device)
+/// The GPU whose rates a plan needs, if it is there.
+pub fn wanted(resolved: &Resolved) -> Option<WantedGpu> {
+    wanted_by(if resolved.is_device_open { Device::Cuda(0) } else { resolved.settings.device })
 }
 
 /// The same for a device that is settled.
-pub fn gpus_of(device: Device) -> usize {
+pub fn wanted_by(device: Device) -> Option<WantedGpu> {
     match device {
-        Device::Cuda(index) if Gpu::is_there(index as usize) => index as usize + 1,
-        _ => 0,
+        Device::Cpu => None,
+        Device::Cuda(index) => {
+            let index = index as usize;
+            Some(WantedGpu { index, name: Gpu::name_of(index)? })
+        }
     }
 }
 
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn without_a_driver_the_reason_is_said() {
-        if Gpu::is_there(0) {
+        if Gpu::name_of(0).is_some() {
             crate::say::out("skipped: this machine has a GPU");
             return;
         }

@@ -41,7 +41,7 @@ fn go(layers: &Layers, mut command: CommandLine) -> Result<u8, Failure> {
         stores: stores.clone(),
         threads: resolved.settings.threads,
         wanted: wanted(&resolved.settings),
-        gpus: device::gpus_wanted(&resolved),
+        gpu: device::wanted(&resolved),
     })?;
     if resolved.profile.is_file() && !layers.is_said("threads") {
         // Of the machine that is planned for.

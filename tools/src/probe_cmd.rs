@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::{profiles, say};
 use mt_trainer::Error;
 use mt_trainer::profile::MachineProfile;
-use mt_trainer::profile::probe::{Wanted, add, add_gpus, machine};
+use mt_trainer::profile::probe::{Wanted, add, add_gpu, machine};
 use std::path::{Path, PathBuf};
 
 /// Measures and prints.
@@ -24,11 +24,11 @@ pub fn run(args: &Probe) -> Result<u8, Failure> {
             machine(&dirs, args.threads, &wanted)?
         }
     };
-    if profile.gpus.len() < args.gpus
-        && let Err(error) = add_gpus(&mut profile, args.gpus, profiles::gpu_cache().as_deref())
+    if let Some(index) = args.gpu
+        && let Err(error) = add_gpu(&mut profile, index, profiles::gpu_cache().as_deref())
     {
         // What else was measured is of use without it.
-        say::err(format_args!("the GPU could not be probed, its rates are assumed: {error}"));
+        say::err(format_args!("GPU {index} could not be probed, its rates are assumed: {error}"));
     }
     say::out(profile.to_json().trim_end());
     Ok(0)

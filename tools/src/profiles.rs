@@ -1,5 +1,5 @@
 //! Which profile a command plans with. `--profile FILE` and `assumed` say it; `auto` is the saved profile if it is of
-//! this machine, else what a probe of about two seconds finds, kept for the next time, else what is assumed.
+//! this machine, else what a probe of a few seconds finds, kept for the next time, else what is assumed.
 //!
 //! Saved: `$XDG_CONFIG_HOME/megatrain/profile.json`; a model's shapes, and GPUs, that it lacks are probed and added.
 //! Kept: `$XDG_CACHE_HOME/megatrain/probe-....json`, a file for each machine, number of threads and set of file systems; what
@@ -37,15 +37,38 @@ pub struct Request {
     pub threads: u64,
     /// Shapes of the kernels; None: they are not known, and nothing is probed.
     pub wanted: Option<Wanted>,
-    /// GPUs, from the first on.
-    pub gpus: usize,
+    /// The GPU, if one may compute.
+    pub gpu: Option<WantedGpu>,
+}
+
+/// A GPU of this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WantedGpu {
+    /// Its number.
+    pub index: usize,
+    /// Its name, by which a profile knows it: numbers change with what a process is shown.
+    pub name: String,
 }
 
 impl Request {
     /// Whether something is wanted that a profile does not have.
     fn exceeds(&self, profile: &MachineProfile) -> bool {
         let has_shapes = self.wanted.as_ref().is_none_or(|wanted| wanted.clone().missing(&profile.compute).is_empty());
-        !has_shapes || profile.gpus.len() < self.gpus
+        !has_shapes || self.unknown_gpu(profile).is_some()
+    }
+
+    /// The GPU, if a profile does not have it.
+    fn unknown_gpu(&self, profile: &MachineProfile) -> Option<&WantedGpu> {
+        self.gpu.as_ref().filter(|wanted| profile.gpus.iter().all(|gpu| gpu.name != wanted.name))
+    }
+
+    /// The profile with the wanted GPU alone, which so stands for whatever number it has.
+    fn narrowed(&self, mut profile: MachineProfile) -> MachineProfile {
+        if let Some(wanted) = &self.gpu {
+            profile.gpus.retain(|gpu| gpu.name == wanted.name);
+            profile.gpus.truncate(1);
+        }
+        profile
     }
 }
 
@@ -71,7 +94,8 @@ impl Choice {
             Choice::File(path) => Ok(MachineProfile::read(path)?),
             Choice::Auto => {
                 let saved = saved(&machine).map(|profile| completed(profile, request));
-                Ok(saved.or_else(|| probed(&machine, request)).unwrap_or_else(assumed))
+                let found = saved.or_else(|| probed(&machine, request));
+                Ok(found.map_or_else(assumed, |profile| request.narrowed(profile)))
             }
         }
     }
@@ -155,13 +179,17 @@ fn take_in(file: &Path, machine: &Machine, dirs: &[PathBuf], measured: &Measured
     }
 }
 
-/// Probes in a process of its own; with `kept`, only the shapes that it lacks.
+/// Probes in a process of its own; with `kept`, only the shapes and the GPU that it lacks.
 fn probe(request: &Request, wanted: &Wanted, kept: Option<(&Path, MachineProfile)>) -> Option<MachineProfile> {
     let begin = Instant::now();
     let mut command = Command::new(std::env::current_exe().ok()?);
     command.arg("probe").arg("--threads").arg(request.threads.to_string()).stdin(Stdio::null());
     command.arg("--wanted").arg(serde_json::to_string(wanted).expect("shapes are numbers and names"));
-    command.arg("--gpus").arg(request.gpus.to_string());
+    let unknown = match &kept {
+        Some((_, known)) => request.unknown_gpu(known),
+        None => request.gpu.as_ref(),
+    };
+    unknown.iter().for_each(|gpu| _ = command.arg("--gpu").arg(gpu.index.to_string()));
     directories(&request.stores).iter().for_each(|dir| _ = command.arg("--dir").arg(dir));
     if let Some((file, _)) = &kept {
         command.arg("--known").arg(file);
@@ -182,8 +210,12 @@ fn probe(request: &Request, wanted: &Wanted, kept: Option<(&Path, MachineProfile
         Ok(profile) => profile,
         Err(error) => return failed(&error.to_string()),
     };
-    String::from_utf8_lossy(&output.stderr).lines().for_each(say::err);
-    if let Some((file, _)) = &kept {
+    let told = String::from_utf8_lossy(&output.stderr);
+    told.lines().for_each(|line| say::err(line.strip_prefix("mt: ").unwrap_or(line)));
+    if let Some((file, known)) = &kept {
+        if profile == *known {
+            return Some(profile);
+        }
         keep(Some(file), &profile);
     }
     let seconds = begin.elapsed().as_secs_f64();
@@ -264,17 +296,26 @@ mod tests {
     use mt_trainer::profile::{GpuRates, Origin};
 
     #[test]
-    fn a_profile_is_probed_for_the_shapes_and_gpus_that_it_lacks() {
+    fn a_profile_is_probed_for_the_shapes_and_the_gpu_that_it_lacks() {
         let known = MachineProfile { gpus: vec![GpuRates::assumed()], ..MachineProfile::assumed(2) };
         let text = r#"{"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1,
             "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}"#;
         let config = ModelConfig::parse(text, Path::new("config.json")).unwrap();
-        let request = |shapes: bool, gpus| {
+        let request = |shapes: bool, gpu: Option<&str>| {
             let wanted = shapes.then(|| Wanted::new(&config, 1, 16));
-            Request { stores: Vec::new(), threads: 2, wanted, gpus }
+            let gpu = gpu.map(|name: &str| WantedGpu { index: 3, name: name.to_owned() });
+            Request { stores: Vec::new(), threads: 2, wanted, gpu }
         };
-        assert!(!request(false, 0).exceeds(&known) && !request(false, 1).exceeds(&known));
-        assert!(request(false, 2).exceeds(&known) && request(true, 1).exceeds(&known));
+        let (name, other) = (known.gpus[0].name.as_str(), "another");
+        assert!(!request(false, None).exceeds(&known) && !request(false, Some(name)).exceeds(&known));
+        assert!(request(false, Some(other)).exceeds(&known) && request(true, Some(name)).exceeds(&known));
+        // Whatever else the machine has, a plan finds the rates of the GPU that computes.
+        let both = MachineProfile {
+            gpus: vec![GpuRates { name: other.to_owned(), ..GpuRates::assumed() }, known.gpus[0].clone()],
+            ..known.clone()
+        };
+        assert_eq!(request(false, Some(name)).narrowed(both.clone()), known);
+        assert_eq!(request(false, None).narrowed(both.clone()), both);
     }
 
     #[test]

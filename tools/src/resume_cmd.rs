@@ -1,7 +1,7 @@
 //! `mt resume`.
 
 use crate::args::Resume;
-use crate::device::gpus_of;
+use crate::device::wanted_by;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::say;
@@ -35,7 +35,7 @@ pub fn run(args: &Resume, command: CommandLine, started: Instant) -> Result<u8, 
     let choice = profiles::Choice::parse(&args.profile).map_err(|e| refuse("profile", &e, &args.profile))?;
     let WantedByRun { stores, threads, wanted, device } = wanted_by_run(Path::new(&args.run));
     let threads = changes.threads.or(threads).unwrap_or_else(values::all_threads);
-    let request = profiles::Request { stores, threads, wanted, gpus: gpus_of(device) };
+    let request = profiles::Request { stores, threads, wanted, gpu: wanted_by(device) };
     let trace = read(&args.trace, "trace", values::here)?;
     let steps = read(&args.trace_steps, "trace-steps", values::steps)?.unwrap_or(values::TRACED);
     let process = Process {

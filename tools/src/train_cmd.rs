@@ -35,7 +35,7 @@ fn go(layers: &Layers, mut command: CommandLine, started: Instant) -> Result<u8,
         stores: planned_stores(&resolved.settings, resolved.run.as_deref()),
         threads: resolved.settings.threads,
         wanted: wanted(&resolved.settings),
-        gpus: device::gpus_wanted(&resolved),
+        gpu: device::wanted(&resolved),
     };
     let profile = resolved.profile.obtain(&request)?;
     if let Some(why) = device::choose(&mut resolved, &profile, &request.stores, &command) {

@@ -75,7 +75,7 @@ fn unusable(path: &Path, field: &str, expected: &str, error: &std::io::Error) ->
     let other = error.to_string();
     let (found, hint) = match error.kind() {
         ErrorKind::NotFound => (missing.as_str(), None),
-        ErrorKind::PermissionDenied => ("a path that this user may not read", Some("chmod gives the right to")),
+        ErrorKind::PermissionDenied => ("a path that this user may not read", Some("its owner can allow it: chmod +r")),
         _ => (other.as_str(), None),
     };
     refusal(path, field, expected, found, hint)

@@ -95,6 +95,19 @@ impl Gpu {
         }
     }
 
+    /// Name of device `index`, which is not opened.
+    ///
+    /// # Errors
+    /// As [`count`](Gpu::count); there is no such device.
+    pub fn name_of(index: usize) -> Result<String, Error> {
+        let found = Gpu::count()?;
+        if index >= found {
+            return Err(Error::NoDevice { asked: index, found });
+        }
+        let device = driver("looking for the device", result::device::get(index as i32))?;
+        driver("the device's name", result::device::get_name(device))
+    }
+
     /// Name of the device.
     pub fn name(&self) -> &str {
         &self.inner.name

@@ -36,9 +36,9 @@ impl Gpu {
         Ok(Gpu { inner: cuda::Gpu::open(index, &Search::from_env(), cache)? })
     }
 
-    /// Whether there is such a GPU and its driver. Opens nothing on it.
-    pub fn is_there(index: usize) -> bool {
-        cuda::Gpu::count().is_ok_and(|count| index < count)
+    /// Name of GPU `index`, if there is such a one and its driver. It is not opened.
+    pub fn name_of(index: usize) -> Option<String> {
+        cuda::Gpu::name_of(index).ok()
     }
 
     /// Its name.

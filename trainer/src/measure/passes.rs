@@ -6,7 +6,7 @@ use mt_kernels::adamw::Step;
 use mt_kernels::cuda::{Buffer, Queue, adamw, pointwise};
 use std::time::Duration;
 
-/// Elements of an update, 448 MiB with gradients: more than caches hold.
+/// Elements of an update, 512 MiB with gradients: more than caches hold.
 const ELEMENTS: usize = 32 << 20;
 /// Bytes that an element's update reads and writes: the gradient; both planes and both moments twice.
 const ELEMENT_BYTES: f64 = 28.0;

@@ -1,7 +1,7 @@
 //! Measures this machine in a few seconds: the drives of a run's stores, the kernels at a run's own shapes, what
 //! transfers take from the computation, and GPUs.
 //!
-//! It is an estimate for plans, not a benchmark. It needs up to 200 MiB of RAM, 1 GiB with a GPU: a run with a tight
+//! It is an estimate for plans, not a benchmark. It needs up to 200 MiB of RAM, 1.5 GiB with a GPU: a run with a tight
 //! budget has it done by another process.
 
 mod gpu;
@@ -144,18 +144,18 @@ pub fn add(profile: &mut MachineProfile, wanted: &Wanted) -> Result<()> {
     Ok(())
 }
 
-/// Adds the GPUs that a profile of this machine lacks, up to so many. What is compiled for them is kept in `cache`, if
-/// given. Where there is a GPU the update on the processor is measured anew, over more than the caches of servers hold.
+/// Adds GPU `index` to a profile of this machine. What is compiled for it is kept in `cache`, if given. Of a profile that
+/// was probed the processor's update is measured anew, over more than the caches of servers hold.
 ///
 /// # Errors
-/// `Gpu`: one of them, its driver or a library is missing, or fails. `System`: threads that do not start.
-pub fn add_gpus(profile: &mut MachineProfile, count: usize, cache: Option<&Path>) -> Result<()> {
+/// `Gpu`: it, its driver or a library is missing, or fails. `System`: threads that do not start.
+pub fn add_gpu(profile: &mut MachineProfile, index: usize, cache: Option<&Path>) -> Result<()> {
+    let gpu = Gpu::open(index, cache.map(Path::to_path_buf))?;
     let mut updates = Updates::new(profile.compute.threads)?;
-    for index in profile.gpus.len()..count {
-        let gpu = Gpu::open(index, cache.map(Path::to_path_buf))?;
-        profile.gpus.push(gpu::rates(&gpu, &mut updates)?);
+    profile.gpus.push(gpu::rates(&gpu, &mut updates)?);
+    if profile.origin == Origin::Probed {
+        profile.compute.adamw_elements_per_s = updates.elements_per_s(UPDATES);
     }
-    profile.compute.adamw_elements_per_s = updates.elements_per_s(UPDATES);
     Ok(())
 }
 

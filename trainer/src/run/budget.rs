@@ -12,7 +12,7 @@ use crate::profile::Rates;
 use crate::settings::{Auto, Durability, Recompute, Settings};
 use crate::step::{Options, Prepared, Shapes, prepare, smaller};
 use crate::target::Target;
-use crate::vram::{CONTEXT_BYTES, CONTEXT_RAM_BYTES, GROWTH_RAM_BYTES};
+use crate::vram::{CONTEXT_BYTES, CONTEXT_RAM_BYTES, GROWTH_RAM_BYTES, growth_bytes};
 use std::path::{Path, PathBuf};
 
 /// For the engine's tables, rings and threads, which come after the base is measured.
@@ -70,23 +70,23 @@ impl Ram {
 pub(super) struct Vram {
     /// The budget; 0 without a GPU.
     pub budget: u64,
-    /// Of it: context and libraries.
-    pub context: u64,
+    /// Of it what context and libraries have taken at the start.
+    pub opened: u64,
 }
 
 impl Vram {
-    /// What the settings say, else what the profile's GPU has. `context`: measured, if the GPU is open.
-    pub fn new(settings: &Settings, rates: &Rates, context: Option<u64>) -> Vram {
+    /// What the settings say, else what the profile's GPU has. `opened`: measured, if the GPU is open.
+    pub fn new(settings: &Settings, rates: &Rates, opened: Option<u64>) -> Vram {
         let budget = match settings.target() {
             Target::Cpu => 0,
             Target::Gpu(_) => settings.vram.value().unwrap_or(rates.gpu.vram_bytes),
         };
-        Vram { budget, context: context.unwrap_or(CONTEXT_BYTES) }
+        Vram { budget, opened: opened.unwrap_or(CONTEXT_BYTES) }
     }
 
-    /// What pages and workspace may have.
-    fn for_step(self) -> u64 {
-        self.budget.saturating_sub(self.context)
+    /// Bytes of the budget for context and libraries, with what they come to take in a process of so much RAM.
+    pub fn context(self, ram_bytes: u64) -> u64 {
+        self.opened + growth_bytes(self.budget, ram_bytes)
     }
 }
 
@@ -234,7 +234,7 @@ impl Fit<'_> {
             rates: self.rates.clone(),
             prefetch_intervals_max: None,
             budget_bytes: Some(self.ram.budget.saturating_sub(self.ram.base)),
-            vram_bytes: self.vram.for_step(),
+            vram_bytes: self.vram.budget.saturating_sub(self.context()),
             disk_bytes: self.disk.budget,
             is_rough: self.is_rough,
             is_roomy: self.is_roomy,
@@ -258,6 +258,11 @@ impl Fit<'_> {
         }
     }
 
+    /// VRAM for context and libraries.
+    pub fn context(&self) -> u64 {
+        self.vram.context(self.ram.budget)
+    }
+
     /// The nearest budgets that fit, where these do not.
     pub fn missing(&self) -> Missing {
         let mut tried = Fit { is_rough: true, ..*self };
@@ -269,7 +274,7 @@ impl Fit<'_> {
                     missing.ram = Some(tried.ram.budget);
                 }
                 Err(Error::DoesNotFit { part: Part::Vram, need_bytes, .. }) => {
-                    tried.vram.budget = (self.vram.context + need_bytes + SLACK).max(tried.vram.budget + SLACK);
+                    tried.vram.budget = (tried.context() + need_bytes + SLACK).max(tried.vram.budget + SLACK);
                     missing.vram = Some(tried.vram.budget);
                 }
                 Err(Error::DoesNotFit { part: Part::Disk, need_bytes, .. }) => {
@@ -296,7 +301,7 @@ impl Fit<'_> {
         let vram = missing.vram.map(|vram| {
             let what = format!(
                 "VRAM ({} of {} for context and libraries; missing {})",
-                size::human(self.vram.context),
+                size::human(self.context()),
                 size::human(self.vram.budget),
                 size::human(vram.saturating_sub(self.vram.budget))
             );

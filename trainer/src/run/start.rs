@@ -20,7 +20,7 @@ use crate::model::Manifest;
 use crate::profile::{MachineProfile, Origin, Rates};
 use crate::settings::{Durability, Settings, Warmup};
 use crate::step::{Hyper, Processors, Trainer};
-use crate::vram::{CONTEXT_BYTES, growth_bytes};
+use crate::vram::CONTEXT_BYTES;
 use mt_engine::plan::Residency;
 use mt_engine::{Backend, Config, DeviceId, DirectIo, Engine, Error as EngineError, record_bytes};
 use mt_kernels::Cpu;
@@ -192,10 +192,7 @@ impl Start<'_> {
 
     fn fit_into<'a>(&'a self, ram: Ram, disk: Disk, stores: &'a [PathBuf], rates: &'a Rates) -> Fit<'a> {
         let Inputs { model, shapes, micro_batch, .. } = self.inputs;
-        let mut vram = Vram::new(self.settings, rates, self.gpu.get().map(|open| open.context_bytes));
-        if self.gpu.get().is_some() {
-            vram.context += growth_bytes(vram.budget, ram.budget);
-        }
+        let vram = Vram::new(self.settings, rates, self.gpu.get().map(|open| open.context_bytes));
         Fit {
             model,
             shapes,

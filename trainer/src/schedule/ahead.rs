@@ -4,7 +4,7 @@
 //! where that finds no room in VRAM. So that the processor has updates to compute meanwhile, they stand in front of the
 //! work that runs beside them, by a *distance* in elements of such updates: those of units that the GPU updates lie
 //! between them and count for nothing. Where the state streams from disk, what was updated stays in the window until
-//! the GPU has it, so the distance is short.
+//! the GPU has it, and so does what the GPU is to update behind it; so the distance is short.
 
 use super::Description;
 use crate::layout::Chunk;

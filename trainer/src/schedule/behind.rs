@@ -4,9 +4,10 @@
 //! computes meanwhile stands in front of the unit's updates: the backward of the unit after it. No further, since the
 //! rest is the engine's to overlap: the processor updates beside whatever the GPU was given.
 //!
-//! Few gradients wait at a time, so layers take *turns* with the pages of the first few, and no other gradient takes
-//! RAM or disk. A layer's gradients leave VRAM when those that had its turn before were used: more turns let the GPU
-//! run further ahead where the processor takes longer for a layer than it, as for layers of which everything is kept.
+//! Few gradients wait at a time, so layers take *turns* with the pages of the first few, and those of no other layer
+//! take RAM or disk; embedding and head have their own. A layer's gradients leave VRAM when those that had its turn
+//! before were used: more turns let the GPU run further ahead where the processor takes longer for a layer than it, as
+//! for layers of which everything is kept.
 
 use super::{Description, UpdateOn};
 use crate::layout::{Chunk, GRAD};

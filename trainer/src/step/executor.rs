@@ -146,7 +146,11 @@ impl<'e> Executor<'e> {
             }
             watch.end(index, &begun, sweep, std::mem::take(&mut self.again));
         }
+        let begun = watch.begin(sweep);
         updated(&mut beside, watch)?;
+        if let Some(gpu) = &mut self.gpu {
+            gpu.beside(&begun);
+        }
         self.check_updates()?;
         if let Some(gpu) = &mut self.gpu {
             if let Some(found) = gpu.finish(&mut self.task)? {

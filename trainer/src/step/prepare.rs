@@ -42,8 +42,8 @@ const GPU_CHUNK_ELEMENTS: usize = 1 << 22;
 const ROOMY_SHARE: u64 = 8;
 /// It moves more bytes, so it must take at most this share of the time.
 const ROOMY_GAIN: f64 = 0.98;
-/// Elements by which updates on the processor are ahead of a GPU where state streams: 1 GiB of the arena's window, and
-/// no more than a layer.
+/// Elements by which updates on the processor are ahead of a GPU where state streams: 1 GiB of them in the arena's
+/// window, and no more than a layer.
 const AHEAD_STREAMED: usize = 1 << 26;
 /// The same where all is in RAM: 0.1 s of updates on 16 cores of a server, four times as long as an H200 was waited for
 /// at most. All updates in front would keep the GPU waiting for its first work until all are handed over.

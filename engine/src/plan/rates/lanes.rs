@@ -60,7 +60,7 @@ impl Lanes {
 
     /// The most that `shortest_ns` falls when this many bytes fewer are moved.
     pub(in super::super) fn relief_ns(&self, bytes: u64) -> u128 {
-        let slowest = self.up.into_iter().chain(self.down).flatten().min().unwrap_or(1);
+        let slowest = self.up.into_iter().chain(self.down).map(|[waiting, _]| waiting).min().unwrap_or(1);
         u128::from(bytes) * SECOND / u128::from(slowest) + 1
     }
 }

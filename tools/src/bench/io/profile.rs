@@ -10,7 +10,7 @@ use crate::{profiles, say};
 use mt_trainer::measure::gpu::Gpu;
 use mt_trainer::model::ModelConfig;
 use mt_trainer::model::shapes::find;
-use mt_trainer::profile::probe::{Wanted, add, add_gpus, machine};
+use mt_trainer::profile::probe::{Wanted, add, add_gpu, machine};
 use mt_trainer::profile::{Disk, MachineProfile, Origin};
 use mt_trainer::{default_model, memory};
 use serde_json::Value;
@@ -40,8 +40,8 @@ pub fn measure(paths: &[PathReport], threads: u64, effort: &Effort, watch: &Watc
     }
     let middle = serde_json::to_string(&median(&found)).expect("numbers and text");
     let mut profile = MachineProfile::parse(&middle, Path::new("profile"))?;
-    if Gpu::is_there(0)
-        && let Err(error) = add_gpus(&mut profile, 1, profiles::gpu_cache().as_deref())
+    if Gpu::name_of(0).is_some()
+        && let Err(error) = add_gpu(&mut profile, 0, profiles::gpu_cache().as_deref())
     {
         say::err(format_args!("the GPU is not in the profile: {error}"));
     }

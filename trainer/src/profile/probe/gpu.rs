@@ -93,19 +93,23 @@ fn beside(updates: &mut Updates, mut rate: impl FnMut() -> Result<f64>) -> Resul
                 updates.elements_per_s(Duration::ZERO);
             }
         });
+        let _end = End(&is_over);
         let (start, mut sum, mut count) = (Instant::now(), 0.0, 0.0);
-        let found = loop {
-            match rate() {
-                Ok(rate) => (sum, count) = (sum + rate, count + 1.0),
-                Err(error) => break Err(error),
-            }
-            if start.elapsed() >= BESIDE {
-                break Ok(sum / count);
-            }
-        };
-        is_over.store(true, Ordering::Relaxed);
-        found
+        while count == 0.0 || start.elapsed() < BESIDE {
+            sum += rate()?;
+            count += 1.0;
+        }
+        Ok(sum / count)
     })
+}
+
+/// Ends the updates, also where what runs beside them fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn products(gpu: &Gpu) -> Result<Vec<GpuProduct>> {
