@@ -1,7 +1,7 @@
 //! Predicted against measured: twelve configurations of one model, each trained for a few steps in a process of its
 //! own, with the machine's profile taken before and after. A configuration whose profile drifted is repeated. The run
-//! is planned with the profile from before it; what is compared is the mean of the predictions from both profiles, since
-//! a machine that others share changes while a configuration runs.
+//! is planned with the profile from before it; what is compared is the mean of the predictions from both profiles,
+//! since a machine that others share changes while a configuration runs.
 //!
 //! `cargo bench -p mt-benches --bench prediction -- --model DIR`, with `--help` for the rest. Exit code 1 where a
 //! prediction is off by more than a tenth, traffic exceeds the formula by more than 3%, the kernel counted more than 3%

@@ -2,9 +2,9 @@
 //! this machine, else what a probe of a few seconds finds, kept for the next time, else what is assumed.
 //!
 //! Saved: `$XDG_CONFIG_HOME/megatrain/profile.json`; a model's shapes, and GPUs, that it lacks are probed and added.
-//! Kept: `$XDG_CACHE_HOME/megatrain/probe-....json`, a file for each machine, number of threads and set of file systems; what
-//! runs measure goes into it, a part of the way each time. A probe that fails or cannot be kept is told, never an
-//! error.
+//! Kept: `$XDG_CACHE_HOME/megatrain/probe-....json`, a file for each machine, number of threads and set of file
+//! systems; what runs measure goes into it, a part of the way each time. A probe that fails or cannot be kept is told,
+//! never an error.
 
 use crate::failure::Failure;
 use crate::say;

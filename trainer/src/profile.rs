@@ -148,8 +148,8 @@ impl MachineProfile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// Those of [`input::text`]; `Input` for another version, fields that are missing or unknown, or a rate or latency of
-    /// no machine.
+    /// Those of [`input::text`]; `Input` for another version, fields that are missing or unknown, or a rate or latency
+    /// of no machine.
     pub fn read(path: &Path) -> Result<MachineProfile> {
         MachineProfile::parse(&input::text(path, "a machine's profile, or auto or assumed")?, path)
     }

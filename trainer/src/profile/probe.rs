@@ -144,8 +144,8 @@ pub fn add(profile: &mut MachineProfile, wanted: &Wanted) -> Result<()> {
     Ok(())
 }
 
-/// Adds GPU `index` to a profile of this machine. What is compiled for it is kept in `cache`, if given. Of a profile that
-/// was probed the processor's update is measured anew, over more than the caches of servers hold.
+/// Adds GPU `index` to a profile of this machine. What is compiled for it is kept in `cache`, if given. Of a profile
+/// that was probed the processor's update is measured anew, over more than the caches of servers hold.
 ///
 /// # Errors
 /// `Gpu`: it, its driver or a library is missing, or fails. `System`: threads that do not start.
