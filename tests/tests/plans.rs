@@ -3,7 +3,9 @@
 
 use mt_tests::command::Place;
 use mt_tests::small::{self, Small};
+use mt_trainer::profile::MachineProfile;
 use serde_json::Value;
+use std::path::Path;
 
 const MT: &str = env!("CARGO_BIN_EXE_mt-under-test");
 
@@ -208,7 +210,7 @@ fn a_profile_from_a_file_changes_predictions_and_no_results() {
     place.refused("plan --model c --profile none.json", 2, &["none.json"]);
     place.write("bad.json", "{\"version\": 9}");
     place.refused("plan --model c --profile bad.json", 2, &["bad.json", "version"]);
-    let profile = mt_trainer::profile::MachineProfile::assumed(2);
+    let profile = MachineProfile::assumed(2);
     let mut slow = profile.clone();
     slow.compute.products.iter_mut().for_each(|point| point.operations_per_s /= 4.0);
     place.write("fast.json", profile.to_json());
@@ -240,7 +242,7 @@ fn a_probe_is_made_once_kept_and_changes_no_result() {
     assert_eq!(place.losses("probed"), place.losses("assumed"));
 
     // The saved profile of this machine wins, one of another machine and one that does not read are passed over.
-    let mut saved = mt_trainer::profile::MachineProfile::assumed(2);
+    let mut saved = MachineProfile::assumed(2);
     saved.origin = mt_trainer::profile::Origin::Measured;
     for (processor, says) in [(None, "measured on"), (Some("another"), "probed on")] {
         saved.machine = mt_trainer::profile::Machine::this();
@@ -252,6 +254,23 @@ fn a_probe_is_made_once_kept_and_changes_no_result() {
     place.write("config/megatrain/profile.json", "{}");
     let planned = place.ok(&format!("plan {words} --profile auto --ram 64MiB"));
     assert!(planned.err.contains("passed over") && planned.out.contains("probed on"), "{planned}");
+}
+
+/// What else was measured is not lost with a GPU that cannot be. (Commands in tests see no GPU.)
+#[test]
+fn a_gpu_that_cannot_be_probed_is_told_and_the_rest_is_measured() {
+    let place = place();
+    let products = r#"[["forward",8,8,8],["backward_input",8,8,8],["backward_weight",8,8,8]]"#;
+    let wanted = format!(r#"{{"products":{products},"attention":[[1,8,2,1,8]]}}"#);
+    let probed = |more: &str| {
+        let done = place.ok(&format!("probe --threads 1 --dir . --gpu 0 --wanted {wanted} {more}"));
+        assert!(done.err.contains("GPU 0 could not be probed, its rates are assumed: "), "{done}");
+        MachineProfile::parse(&done.out, Path::new("probe")).expect("a profile")
+    };
+    let found = probed("");
+    assert!(found.gpus.is_empty() && found.compute.products.len() == 3, "{found:?}");
+    place.write("known.json", found.to_json());
+    assert_eq!(probed("--known known.json"), found);
 }
 
 #[test]
