@@ -197,6 +197,13 @@ fn the_store_never_writes_more_than_it_may() {
     assert!(stopped.err.contains("--max-writes"), "{stopped}");
     let done = place.metrics("part").len();
     assert!((1..40).contains(&done), "{done} steps");
+    // A plan knows it about: it leaves out what a commit writes beside pages.
+    let plan = format!("plan {RUN} --steps 40 --durability full --checkpoint-every 1 --max-writes");
+    let planned = json(&place, &format!("{plan} 12MiB --json"))["totals"]["stopped_after"].as_u64();
+    assert!(planned.is_some_and(|planned| (done..=2 * done).contains(&(planned as usize))), "{planned:?}, {done}");
+    let text = place.ok(&format!("{plan} 12MiB")).out;
+    assert!(text.contains("; --max-writes stops it, resumable, after about "), "{text}");
+    assert!(!place.ok(&format!("{plan} 1GiB")).out.contains("--max-writes stops"));
     // The ledger is of the whole life: another process writes nothing more.
     let again = place.run("resume part");
     assert_eq!((again.code, place.metrics("part").len()), (Some(130), done), "{again}");

@@ -237,7 +237,10 @@ fn run(totals: &Totals, drives: u64) -> String {
         Some(percent) => format!("{percent:.2}% of each drive's rated life"),
         None => "share of the drives' rated life unknown (--tbw)".to_owned(),
     };
-    format!("{time}, {:.3} TB written, {life}", totals.written_bytes as f64 / TB)
+    let stopped = totals.stopped_after.map_or(String::new(), |steps| {
+        format!("; --max-writes stops it, resumable, after about {} of them", count(steps))
+    });
+    format!("{time}, {:.3} TB written, {life}{stopped}", totals.written_bytes as f64 / TB)
 }
 
 fn what_if(it: &WhatIf) -> String {

@@ -311,6 +311,9 @@ impl Paper<'_> {
         let written = (import + last)
             .saturating_add(steps.saturating_mul(disk.write_bytes))
             .saturating_add(commits.saturating_mul(disk.commit_bytes));
+        let each = disk.write_bytes + self.fitted.checkpoint_every.map_or(0, |every| disk.commit_bytes / every);
+        let bound = settings.max_writes.filter(|max| self.fitted.has_disk && *max < written);
+        let stopped_after = bound.map(|max| max.saturating_sub(import + last) / each.max(1));
         let update = self.update.map_or(0.0, |update| update.seconds);
         let drives = self.drives().max(1) as f64;
         let life = self.question.drive_life_bytes.map(|life| 100.0 * written as f64 / drives / life as f64);
@@ -320,6 +323,7 @@ impl Paper<'_> {
             steps,
             seconds: steps as f64 * prepared.prediction.seconds + update,
             written_bytes: written,
+            stopped_after,
             drive_life_percent: life,
         }))
     }

@@ -187,6 +187,8 @@ pub struct Totals {
     pub seconds: f64,
     /// Bytes written, import and commits included.
     pub written_bytes: u64,
+    /// Steps after which `--max-writes` stops the run, about; none where it does not.
+    pub stopped_after: Option<u64>,
     /// Share of each drive's rated life, in percent; none where the rating is not known.
     pub drive_life_percent: Option<f64>,
 }
