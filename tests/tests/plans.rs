@@ -263,6 +263,20 @@ fn a_probe_is_made_once_kept_and_changes_no_result() {
     assert!(planned.err.contains("passed over") && planned.out.contains("probed on"), "{planned}");
 }
 
+/// Without any flag it runs on every machine, whose threads take RAM of their own.
+#[test]
+fn the_default_run_fits_its_budget_with_any_number_of_threads() {
+    let place = place();
+    for threads in [1, 2, 4, 5, 8, 16, 32, 64, 128] {
+        place.ok(&format!("plan --threads {threads} --store s --disk 10GiB"));
+    }
+    let mut profile = MachineProfile::assumed(32);
+    profile.compute.threads = 32;
+    place.write("large.json", profile.to_json());
+    place.ok("plan --profile large.json --store s --disk 10GiB");
+    assert_eq!(place.refused("plan --threads 16 --ram 64MiB --store s", 3, &["RAM"]).code, Some(3));
+}
+
 /// What else was measured is not lost with a GPU that cannot be. (Commands in tests see no GPU.)
 #[test]
 fn a_gpu_that_cannot_be_probed_is_told_and_the_rest_is_measured() {

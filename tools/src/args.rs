@@ -135,8 +135,8 @@ pub struct Train {
     /// What matrix products compute in; auto: bf16 on a GPU, fp32 on the processor [default: auto]
     #[arg(long, value_name = "bf16|tf32|fp32|auto")]
     pub precision: Option<String>,
-    /// RAM of the whole process, e.g. 600MiB or auto: what is free, less a margin [default: auto; 64MiB without
-    /// --model]
+    /// RAM of the whole process, e.g. 600MiB or auto: what is free, less a margin [default: auto; without --model
+    /// 64MiB, and 5MiB for each thread beyond 4]
     #[arg(long, value_name = "SIZE|auto", allow_negative_numbers = true)]
     pub ram: Option<String>,
     /// Optimizer steps of the run [default: without --epochs, 60 without --model; else as --epochs says]

@@ -4,9 +4,10 @@
 
 use crate::failure::Failure;
 use crate::options::{CHOICES, Choice, Kind};
-use crate::toml_file;
+use crate::{toml_file, values};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use mt_trainer::default_model;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -151,6 +152,11 @@ impl Layers {
         }
         if !built_in && !self.is_said("steps") && !self.is_said("epochs") {
             self.set_default("epochs", "1".to_owned());
+        }
+        if built_in && !self.is_said("ram") {
+            let said = self.text("threads").and_then(|text| text.parse().ok());
+            let threads = said.unwrap_or_else(values::all_threads);
+            self.set_default("ram", format!("{}MiB", default_model::ram(threads) >> 20));
         }
         // The run that a first try gives is over in a minute; any other commits as it goes.
         let is_first_try = built_in && !["data", "steps", "epochs"].iter().any(|name| self.is_said(name));

@@ -10,8 +10,10 @@ use crate::resolve::{Purpose, resolve};
 use crate::say;
 use crate::train_cmd::{check_config, print_config};
 use clap::ArgMatches;
+use mt_trainer::default_model;
 use mt_trainer::model::shapes::SHAPES;
 use mt_trainer::run::{CommandLine, Question, plan, planned_stores, wanted};
+use mt_trainer::settings::Auto;
 use serde_json::json;
 use std::path::Path;
 
@@ -46,6 +48,10 @@ fn go(layers: &Layers, mut command: CommandLine) -> Result<u8, Failure> {
     if resolved.profile.is_file() && !layers.is_said("threads") {
         // Of the machine that is planned for.
         resolved.settings.threads = profile.machine.cores.into();
+        let is_built_in = !layers.is_said("model") && !layers.is_said("shape");
+        if is_built_in && !layers.is_said("ram") {
+            resolved.settings.ram = Auto::Value(default_model::ram(resolved.settings.threads));
+        }
     }
     if let Some(why) = device::choose(&mut resolved, &profile, &stores, &command) {
         say::err(why);

@@ -282,10 +282,15 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_built_in_run() {
-        let settings = resolved("").unwrap().settings;
+        let settings = resolved("--threads 4").unwrap().settings;
         assert_eq!((settings.ram, settings.steps, settings.epochs), (Auto::Value(64 << 20), Some(60), None));
         assert_eq!((settings.batch, settings.seq_len, settings.checkpoint_every), (4, 128, Auto::Value(60)));
         assert_eq!((settings.max_grad_norm, settings.shuffle), (Some(1.0), true));
+        let ram = |flags| resolved(flags).unwrap().settings.ram;
+        assert_eq!(
+            (ram("--threads 16"), ram("--threads 16 --ram 1GiB")),
+            (Auto::Value(124 << 20), Auto::Value(1 << 30))
+        );
     }
 
     #[test]

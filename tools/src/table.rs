@@ -37,8 +37,14 @@ pub fn parameters(number: u64) -> String {
 /// Seconds with two or three digits.
 pub fn seconds(seconds: f64) -> String {
     match seconds {
-        s if s >= 3_600.0 => format!("{:.0} h {:.0} min", (s / 3_600.0).floor(), s % 3_600.0 / 60.0),
-        s if s >= 100.0 => format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
+        s if s >= 3_599.5 => {
+            let minutes = (s / 60.0).round();
+            format!("{:.0} h {:.0} min", (minutes / 60.0).floor(), minutes % 60.0)
+        }
+        s if s >= 100.0 => {
+            let s = s.round();
+            format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0)
+        }
         s if s >= 10.0 => format!("{s:.0} s"),
         s if s >= 1.0 => format!("{s:.1} s"),
         s => format!("{s:.3} s"),
@@ -63,5 +69,6 @@ mod tests {
             (seconds(0.5), seconds(61.0), seconds(125.0)),
             ("0.500 s".into(), "61 s".into(), "2 min 5 s".into())
         );
+        assert_eq!((seconds(479.6), seconds(3_599.7)), ("8 min 0 s".into(), "1 h 0 min".into()));
     }
 }

@@ -52,8 +52,16 @@ pub const LR_SCHEDULE: LrSchedule = LrSchedule::Cosine;
 pub const WARMUP: Warmup = Warmup::Steps(20);
 /// Floor of the learning rate as a share of the peak.
 pub const MIN_LR_RATIO: f64 = 0.1;
-/// RAM of the whole process in bytes.
+/// RAM of the whole process in bytes, with up to [`RAM_THREADS`] threads; each more packs operands of its own.
 pub const RAM: u64 = 64 << 20;
+/// Threads that [`RAM`] suffices for, and what each more takes.
+pub const RAM_THREADS: u64 = 4;
+const RAM_OF_THREAD: u64 = 5 << 20;
+
+/// RAM of the whole process in bytes, with so many threads.
+pub fn ram(threads: u64) -> u64 {
+    RAM + RAM_OF_THREAD * threads.saturating_sub(RAM_THREADS)
+}
 /// Bytes of built-in sentences: more than the default run reads, so that no row comes twice.
 pub const TEXT_BYTES: u64 = 256 << 10;
 
