@@ -16,6 +16,11 @@ use mt_trainer::run::{CommandLine, Question, plan, planned_stores, wanted};
 use mt_trainer::settings::Auto;
 use serde_json::json;
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Planning that takes longer is announced.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Prints what a run would do, or the known shapes.
 pub fn run(args: &Plan, flags: &ArgMatches, command: CommandLine) -> Result<u8, Failure> {
@@ -56,17 +61,33 @@ fn go(layers: &Layers, mut command: CommandLine) -> Result<u8, Failure> {
     if let Some(why) = device::choose(&mut resolved, &profile, &stores, &command) {
         say::err(why);
     }
-    let report = plan(&Question {
+    let question = Question {
         settings: &resolved.settings,
         profile: &profile,
         resident_bytes: None,
         stores,
         drive_life_bytes: resolved.drive_life_bytes,
         command: &command,
-    })?;
+    };
+    let report = announced("planning takes some seconds for a step of this size", || plan(&question))?;
     match layers.is_on("json") {
         true => say::out(serde_json::to_string(&report).expect("a report holds only numbers and text")),
         false => plan_text::report(&report).iter().for_each(say::out),
     }
     Ok(0)
+}
+
+/// Works, and says so on stderr once it takes longer than a second.
+fn announced<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let (done, is_done) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                say::err(what);
+            }
+        });
+        let found = work();
+        drop(done);
+        found
+    })
 }
