@@ -10,7 +10,8 @@ set -eu
 
 # The program of a package's test.
 program() {
-    cargo test --release --no-run -p "$1" --test "$2" 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
+    built=$(cargo test --release --no-run -p "$1" --test "$2" 2>&1) || { echo "$built" >&2 && exit 1; }
+    echo "$built" | sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
 }
 
 build() {

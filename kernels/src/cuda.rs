@@ -44,7 +44,7 @@ pub use device::{Gpu, Queue};
 pub use error::Error;
 pub use library::{LIBRARIES, Search};
 pub use nvrtc::{Compiled, Compiler};
-pub use sources::{Arch, KERNELS, Kernel, SOURCES, Source};
+pub use sources::{Arch, KERNELS, Kernel, Source, sources};
 
 /// Element types of activations and compute weights: f32, or bf16 by its bits.
 pub trait Real: Element {

@@ -2,7 +2,7 @@
 //! architecture's limits at the kernel's launch configuration. Needs NVRTC but no GPU: skipped, loudly, where there is
 //! none, unless MT_CUDA_PATH promises one.
 
-use mt_kernels::cuda::{Arch, Compiler, Error, KERNELS, Kernel, SOURCES, Search, Source, parameter_sizes};
+use mt_kernels::cuda::{Arch, Compiler, Error, KERNELS, Kernel, Search, Source, parameter_sizes, sources};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -111,7 +111,7 @@ fn sources_compile_for_every_architecture_and_fit_it() {
         }
         Err(error) => panic!("{error}"),
     };
-    let work: Vec<_> = SOURCES.iter().flat_map(|source| ARCHS.map(|arch| (*source, arch))).collect();
+    let work: Vec<_> = sources().into_iter().flat_map(|source| ARCHS.map(|arch| (source, arch))).collect();
     let next = Mutex::new(work.iter());
     let complaints = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

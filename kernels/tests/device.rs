@@ -19,7 +19,7 @@ mod rows;
 #[path = "device/state.rs"]
 mod state;
 
-use mt_kernels::cuda::{Error, Gpu, Queue, SOURCES, Search};
+use mt_kernels::cuda::{Error, Gpu, Queue, Search, sources};
 use rig::Rig;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -62,7 +62,7 @@ fn run(asked: &[String]) -> Result<bool, Error> {
     let versions = gpu.versions()?.map(|(name, version)| format!("{name} {version}")).join(", ");
     println!("{}, {}, {versions}", gpu.name(), gpu.arch());
     let opened = begin.elapsed();
-    gpu.prepare(&SOURCES)?;
+    gpu.prepare(&sources())?;
     println!("opened in {:.2} s, compiled in {:.2} s", opened.as_secs_f64(), (begin.elapsed() - opened).as_secs_f64());
     let mut rig = Rig::new(Queue::new(&gpu)?);
     for (name, part) in PARTS {

@@ -50,7 +50,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::SOURCES;
+    use crate::cuda::sources;
 
     #[test]
     fn what_was_kept_comes_back_and_a_changed_file_does_not() {
@@ -75,7 +75,7 @@ mod tests {
         let (a, b) = (Arch { major: 8, minor: 0 }, Arch { major: 9, minor: 0 });
         let mut keys = std::collections::BTreeSet::new();
         let mut count = 0;
-        for source in SOURCES {
+        for source in sources() {
             for (version, arch) in [(old, a), (old, b), (new, a)] {
                 keys.insert(cache.key(version, source, arch));
                 count += 1;

@@ -4,11 +4,12 @@ use super::{adamw, attention, cross_entropy, embedding, linear, pieces, pointwis
 use std::fmt;
 
 /// Files that sources include, by name.
-pub(super) const HEADERS: [(&str, &str); 5] = [
+pub(super) const HEADERS: [(&str, &str); 6] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("planes.cuh", include_str!("../../cuda/planes.cuh")),
     ("columns.cuh", include_str!("../../cuda/columns.cuh")),
     ("attention.cuh", include_str!("../../cuda/attention.cuh")),
+    ("attention_mma.cuh", include_str!("../../cuda/attention_mma.cuh")),
     ("mma.cuh", include_str!("../../cuda/mma.cuh")),
 ];
 
@@ -34,27 +35,6 @@ macro_rules! source {
 }
 pub(super) use source;
 
-/// All sources.
-pub const SOURCES: [&Source; 17] = [
-    &adamw::SOURCE,
-    &split::SOURCE,
-    &pieces::SOURCE,
-    &pointwise::SOURCE,
-    &linear::SOURCE,
-    &rmsnorm::SOURCE,
-    &rope::SOURCE,
-    &embedding::SOURCE,
-    &cross_entropy::SOURCE,
-    &attention::plain::SOURCES[0],
-    &attention::plain::SOURCES[1],
-    &attention::plain::SOURCES[2],
-    &attention::mma::SOURCES[0],
-    &attention::mma::SOURCES[1],
-    &attention::mma::SOURCES[2],
-    &attention::mma::SOURCES[3],
-    &attention::mma::SOURCES[4],
-];
-
 /// All kernels, by their modules.
 pub const KERNELS: [&[Kernel]; 11] = [
     &adamw::KERNELS,
@@ -69,6 +49,14 @@ pub const KERNELS: [&[Kernel]; 11] = [
     &attention::plain::KERNELS,
     &attention::mma::KERNELS,
 ];
+
+/// All sources, each once.
+pub fn sources() -> Vec<&'static Source> {
+    let mut sources: Vec<_> = KERNELS.iter().flat_map(|kernels| kernels.iter()).map(|kernel| kernel.source).collect();
+    // The kernels of a source stand together.
+    sources.dedup_by(|a, b| std::ptr::eq(*a, *b));
+    sources
+}
 
 impl Source {
     pub(super) const fn new(file: &'static str, text: &'static str, head: Option<u32>) -> Source {

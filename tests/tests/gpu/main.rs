@@ -14,7 +14,7 @@ mod speed;
 mod whole;
 
 use mt_kernels::Cpu;
-use mt_kernels::cuda::{Error, Gpu, SOURCES, Search};
+use mt_kernels::cuda::{Error, Gpu, Search, sources};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 fn run(asked: &[String]) -> Result<bool, Error> {
     let gpu = Gpu::open(0, &Search::from_env(), None)?;
     let begin = Instant::now();
-    gpu.prepare(&SOURCES)?;
+    gpu.prepare(&sources())?;
     println!("{}, {}; compiled in {:.1} s", gpu.name(), gpu.arch(), begin.elapsed().as_secs_f64());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = Cpu::new(threads).expect("threads start");

@@ -28,6 +28,9 @@ pub fn run(rig: &mut Rig) {
             rig.case(&format!("updates in backward of {name} {precision:?}"), |rig| {
                 in_backward(rig, name, precision).map_err(|error| error.to_string())?
             });
+            rig.case(&format!("a gradient that is not finite, of {name} {precision:?}"), |rig| {
+                not_finite(rig, name, precision).map_err(|error| error.to_string())?
+            });
         }
     }
 }
@@ -126,6 +129,44 @@ fn in_backward(rig: &Rig, name: &str, precision: Precision) -> Result<Result<Str
         Some(difference) => Err(format!("gone on with in forward: other {difference}")),
         None => Ok(format!("{} set-ups; of them on the GPU {} parameters", setups.len() + 1, updated.join(", "))),
     })
+}
+
+/// With updates in backward some weights have met a gradient that is not finite once it is found: the step fails, all
+/// that follows is refused, and the last commit stands. On the GPU and on the processor.
+fn not_finite(rig: &Rig, name: &str, precision: Precision) -> Result<Result<String, String>, Error> {
+    let case = Case::read(&folder().join(name));
+    let job = trace::job(&case, None);
+    let forward = roomy(rig, precision);
+    let tempdir = tempfile::tempdir().expect("a temporary folder");
+    let stores = |name: &str| vec![tempdir.path().join(name)];
+    let backward = Setup { fused_backward: true, ..forward };
+    let pages = Setup { page: Some(SMALLEST_PAGE), stores: stores("small"), budget: Some(0), ..backward.clone() };
+    let setups = [
+        ("all in VRAM", Setup { stores: stores("roomy"), ..backward }),
+        ("the least VRAM and RAM", smallest(&job, pages)?),
+    ];
+    let batch = case.batch();
+    let mut told = Vec::new();
+    for (what, setup) in &setups {
+        let mut rig = job.begin(setup)?;
+        // Weights of 1e30 are finite, and products of two of them are not.
+        rig.step(&batch, 1e30)?;
+        rig.flush(Some(b"1"))?;
+        let committed = rig.weights()?;
+        match rig.step(&batch, 1e-3) {
+            Err(error @ Error::Numeric { step: 2, .. }) => told.push(error.to_string()),
+            Err(other) => return Ok(Err(format!("{what}: {other}"))),
+            Ok(outcome) => return Ok(Err(format!("{what}: a loss of {}", outcome.loss))),
+        }
+        if rig.step(&batch, 1e-3).is_ok() || rig.flush(Some(b"2")).is_ok() {
+            return Ok(Err(format!("{what}: it goes on with what is left")));
+        }
+        drop(rig);
+        if job.resume(setup)?.weights()?.bits() != committed.bits() {
+            return Ok(Err(format!("{what}: the last commit has other weights")));
+        }
+    }
+    Ok(Ok(told.join("; ")))
 }
 
 /// The set-up with the least VRAM that is accepted, and with the least RAM if it has a budget.

@@ -24,7 +24,7 @@ use crate::vram::CONTEXT_BYTES;
 use mt_engine::plan::Residency;
 use mt_engine::{Backend, Config, DeviceId, DirectIo, Engine, Error as EngineError, record_bytes};
 use mt_kernels::Cpu;
-use mt_kernels::cuda::{Gpu, SOURCES, Search};
+use mt_kernels::cuda::{Gpu, Search, sources};
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -230,7 +230,7 @@ impl Start<'_> {
         let gpu = Gpu::open(usize::from(device.0), &Search::from_env(), self.process.gpu_cache.clone())?;
         let versions = gpu.versions()?.map(|(name, version)| format!("{name} {version}")).join(", ");
         observer.event(&Event::Notice(&format!("GPU {}: {}, {versions}", device.0, gpu.name())));
-        gpu.prepare(&SOURCES)?;
+        gpu.prepare(&sources())?;
         let (free, total) = gpu.memory()?;
         let (free_bytes, used) = (free as u64, (total - free) as u64);
         // What is in use is ours if nobody else is there. Who is takes more than a context, and the driver does not say

@@ -4,18 +4,28 @@ use super::super::device::{Arg, blocks};
 use super::super::sources::{Kernel, Source, source};
 use super::{Error, Gradients, Operands, Queue, Shape};
 
-/// Head dimensions that the source is compiled for; others use the next greater.
+/// Head dimensions that the sources are compiled for; others use the next greater.
 const HEADS: [usize; 5] = [64, 80, 96, 128, 256];
 
-pub(in crate::cuda) static SOURCES: [Source; 5] = [
-    source!("attention_mma.cu", Some(64)),
-    source!("attention_mma.cu", Some(80)),
-    source!("attention_mma.cu", Some(96)),
-    source!("attention_mma.cu", Some(128)),
-    source!("attention_mma.cu", Some(256)),
-];
+/// Forward, backward to q, backward to k and v; for each of `HEADS` in turn.
+static SOURCES: [Source; 15] = {
+    const fn of(at: usize) -> [Source; 3] {
+        let head = Some(HEADS[at] as u32);
+        [
+            source!("attention_mma_forward.cu", head),
+            source!("attention_mma_backward_q.cu", head),
+            source!("attention_mma_backward_kv.cu", head),
+        ]
+    }
+    let [a, b, c] = of(0);
+    let [d, e, f] = of(1);
+    let [g, h, i] = of(2);
+    let [j, k, l] = of(3);
+    let [m, n, o] = of(4);
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o]
+};
 
-/// Rows of a block and of what it works on at once, and how many of those are in shared memory; as in the source.
+/// Rows of a block and of what it works on at once, and how many of those are in shared memory; as in the sources.
 struct Tiles {
     own: usize,
     pass: usize,
@@ -41,7 +51,7 @@ const fn to_kv_blocks(head: usize) -> u32 {
 
 pub(in crate::cuda) static KERNELS: [Kernel; 15] = {
     const fn of(at: usize) -> [Kernel; 3] {
-        let (source, head) = (&SOURCES[at], HEADS[at]);
+        let head = HEADS[at];
         // Bytes of a row: exchanged chunks where it is a multiple of 128, else a chunk between rows.
         let row = if head.is_multiple_of(64) { head * 2 } else { head * 2 + 16 };
         let Tiles { own, pass, stages } = forward_tiles(head);
@@ -54,9 +64,9 @@ pub(in crate::cuda) static KERNELS: [Kernel; 15] = {
         // k and v, and the last queries that see the keys; q and dout with lse and delta.
         let to_kv = (2 * row + 4) * own + 2 * stages * pass * (row + 4);
         [
-            Kernel::new(source, "attention_forward_bf16", THREADS).with_shared(forward as u32),
-            Kernel::new(source, "attention_backward_q_bf16", THREADS).with_shared(to_q as u32),
-            Kernel::new(source, "attention_backward_kv_bf16", THREADS).with_shared(to_kv as u32),
+            Kernel::new(&SOURCES[3 * at], "attention_forward_bf16", THREADS).with_shared(forward as u32),
+            Kernel::new(&SOURCES[3 * at + 1], "attention_backward_q_bf16", THREADS).with_shared(to_q as u32),
+            Kernel::new(&SOURCES[3 * at + 2], "attention_backward_kv_bf16", THREADS).with_shared(to_kv as u32),
         ]
     }
     let [a, b, c] = of(0);

@@ -7,7 +7,7 @@ use super::{Error, Gradients, Operands, Queue, Shape};
 /// Head dimensions that the source is compiled for; others use the next greater.
 const HEADS: [usize; 3] = [64, 128, 256];
 
-pub(in crate::cuda) static SOURCES: [Source; 3] =
+static SOURCES: [Source; 3] =
     [source!("attention.cu", Some(64)), source!("attention.cu", Some(128)), source!("attention.cu", Some(256))];
 
 /// Queries and keys of a tile, as TILE in the source.
