@@ -3,9 +3,9 @@
 //
 // Which tokens a token sees is `first` alone: keys first[t]..=t of its own sequence. Within a sequence `first` never
 // falls, so that the tiles which a tile sees are a run. A warp owns 16 or 32 rows: of queries in forward and
-// backward_q, of keys in backward_kv. The sums of its rows stay in its registers, and
-// there scores turn into the left operand of the next product; tiles on the right pass through shared memory, loaded
-// while the ones before are worked on. A warp skips tiles that its rows do not see, and masks only those seen in part.
+// backward_q, of keys in backward_kv. The sums of its rows stay in its registers, and there scores turn into the left
+// operand of the next product; tiles on the right pass through shared memory, loaded while the ones before are worked
+// on. A warp skips tiles that its rows do not see, and masks only those seen in part.
 //
 // Everything is summed in an order fixed by the shape: a block owns what it writes. For that the backward pass computes
 // scores twice, 7 products instead of 5. Partial sums of the gradient of q would take seq / KEYS times its memory, and
