@@ -234,6 +234,7 @@ fn summary_json(summary: &Summary) -> Value {
         "seconds": summary.seconds,
         "tokens": summary.tokens,
         "peak_ram_bytes": summary.peak_ram_bytes,
+        "vram_bytes": summary.vram.map(|vram| vram.used),
         "disk_read_bytes": summary.disk_read_bytes,
         "disk_write_bytes": summary.disk_write_bytes,
         "commit_bytes": summary.commit_bytes,

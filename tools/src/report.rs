@@ -3,7 +3,7 @@
 
 use crate::table::{self, count, line, parameters, rate, seconds};
 use mt_trainer::run::size::human;
-use mt_trainer::run::{Ending, GpuShare, Planned, StepRecord, Summary, quoted};
+use mt_trainer::run::{Ending, GpuShare, Planned, StepRecord, Summary, VramUse, quoted};
 use mt_trainer::target::{Gpu, Target};
 
 /// The lines before the first step.
@@ -114,6 +114,9 @@ pub fn summary(summary: &Summary) -> Vec<String> {
     }
     if summary.steps_here > 0 {
         lines.extend(moved(summary));
+    }
+    if let Some(VramUse { budget, used }) = summary.vram {
+        lines.push(line("VRAM", &format!("{} at the end of a budget of {}", human(used), human(budget))));
     }
     lines.extend(summary.gpu.iter().flat_map(gpu));
     lines.extend(summary.drift.iter().map(|drift| line("drift", drift)));

@@ -157,6 +157,15 @@ impl GpuShare {
     }
 }
 
+/// VRAM that is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VramUse {
+    /// Bytes that were allowed.
+    pub budget: u64,
+    /// Bytes that context, libraries, workspace and pages take.
+    pub used: u64,
+}
+
 /// How a run went.
 #[derive(Clone, Debug)]
 pub struct Summary {
@@ -196,6 +205,8 @@ pub struct Summary {
     pub measured: Measured,
     /// What a GPU did, if one computes.
     pub gpu: Option<GpuShare>,
+    /// VRAM in use after the last step: nothing gives any back before. None without a GPU.
+    pub vram: Option<VramUse>,
     /// Text that the trained model writes, and the text it was given first.
     pub sample: Option<(String, String)>,
 }

@@ -5,9 +5,10 @@ use super::budget::{Asked, Disk, Fit, Fitted, Ram, Vram};
 use super::command_line::CommandLine;
 use super::drift::Drift;
 use super::folder::{RunFolder, RunRecord};
+use super::gpu::OpenGpu;
 use super::inputs::{self, Inputs, first_weights, source_record};
 use super::note::NoteBase;
-use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary};
+use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary, VramUse};
 use super::processes::{Predicted, ProcessStart};
 use super::sample;
 use super::steps::{Steps, StepsDone, Writes};
@@ -20,17 +21,12 @@ use crate::model::Manifest;
 use crate::profile::{MachineProfile, Origin, Rates};
 use crate::settings::{Durability, Settings, Warmup};
 use crate::step::{Hyper, Processors, Trainer};
-use crate::vram::CONTEXT_BYTES;
 use mt_engine::plan::Residency;
-use mt_engine::{Backend, Config, DeviceId, DirectIo, Engine, Error as EngineError, record_bytes};
+use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError, record_bytes};
 use mt_kernels::Cpu;
-use mt_kernels::cuda::{Gpu, Search, sources};
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-
-/// VRAM that `--vram auto` leaves to others.
-const VRAM_MARGIN: u64 = 256 << 20;
 
 /// What a caller asks of this process, beside the settings.
 #[derive(Clone, Debug)]
@@ -65,17 +61,6 @@ pub(super) struct Start<'a> {
     pub gpu: OnceCell<OpenGpu>,
 }
 
-/// A GPU with its context.
-pub(super) struct OpenGpu {
-    gpu: Gpu,
-    /// Bytes of VRAM that this process can have, with what the context has taken.
-    vram_bytes: u64,
-    /// Bytes that context, libraries and kernels have taken.
-    context_bytes: u64,
-    /// Bytes that were free then.
-    free_bytes: u64,
-}
-
 /// Where the pages of a planned run are.
 struct Placement {
     layout: Layout,
@@ -106,7 +91,9 @@ impl Start<'_> {
         let out = self.process.export.as_deref().map(OutFolder::create).transpose()?;
         // Its libraries take RAM that counts, and where one is missing nothing else is begun.
         if let Some(gpu) = self.settings.target().gpu() {
-            self.open_gpu(gpu.device, observer)?;
+            let open = OpenGpu::open(gpu.device, self.process.gpu_cache.clone(), observer)?;
+            // Opened once: here alone.
+            self.gpu.get_or_init(|| open);
         }
         // Its memory counts: it is taken before the RAM is divided.
         let trace = self.process.trace.as_ref().map(Trace::begin).transpose()?;
@@ -133,7 +120,10 @@ impl Start<'_> {
                 Error::Engine(error @ EngineError::NoSpace { .. }) => self.no_store(error, ram),
                 other => other,
             })?;
-        self.check_vram(observer)?;
+        if let Some(VramUse { used, budget }) = self.vram()?.filter(|vram| vram.used > vram.budget) {
+            let (used, budget) = (size::human(used), size::human(budget));
+            observer.event(&Event::Notice(&format!("VRAM: {used} are in use, more than the budget of {budget}")));
+        }
         if let Some(out) = &out {
             out.require_free(4 * manifest.elements())?;
         }
@@ -143,13 +133,14 @@ impl Start<'_> {
             self.import(&state, &cpu, &steps.notes, observer)?;
         }
         let done = steps.run(observer)?;
+        let vram = self.vram()?;
         let sample = self.sample(&mut steps, &done)?;
         let engine = steps.trainer.into_engine();
         if let Some(out) = out {
             self.export(out, &placement.state(&engine, manifest), &cpu, &done, observer)?;
         }
         engine.close()?;
-        let summary = self.summary(&done, parts, sample);
+        let summary = Summary { vram, sample, ..self.summary(&done, parts) };
         observer.event(&Event::Ended(&summary));
         Ok(summary)
     }
@@ -226,37 +217,8 @@ impl Start<'_> {
         Asked { command, is_new: self.committed.is_none(), has_export: export.is_some() }
     }
 
-    fn open_gpu(&self, device: DeviceId, observer: &mut dyn Observer) -> Result<()> {
-        let gpu = Gpu::open(usize::from(device.0), &Search::from_env(), self.process.gpu_cache.clone())?;
-        let versions = gpu.versions()?.map(|(name, version)| format!("{name} {version}")).join(", ");
-        observer.event(&Event::Notice(&format!("GPU {}: {}, {versions}", device.0, gpu.name())));
-        gpu.prepare(&sources())?;
-        let (free, total) = gpu.memory()?;
-        let (free_bytes, used) = (free as u64, (total - free) as u64);
-        // What is in use is ours if nobody else is there. Who is takes more than a context, and the driver does not say
-        // what is whose; then ours is assumed.
-        let (context_bytes, how) = match used <= CONTEXT_BYTES {
-            true => (used, "measured"),
-            false => (CONTEXT_BYTES, "assumed, since more than that is in use"),
-        };
-        let vram_bytes = (free_bytes + context_bytes).saturating_sub(VRAM_MARGIN);
-        let context = size::human(context_bytes);
-        observer.event(&Event::Notice(&format!("VRAM: context and libraries take {context} ({how})")));
-        // Opened once: `run` alone does it.
-        self.gpu.get_or_init(|| OpenGpu { gpu, vram_bytes, context_bytes, free_bytes });
-        Ok(())
-    }
-
-    /// Tells if more VRAM is in use than the settings allow, with everything allocated.
-    fn check_vram(&self, observer: &mut dyn Observer) -> Result<()> {
-        let (Some(open), Some(budget)) = (self.gpu.get(), self.settings.vram.value()) else { return Ok(()) };
-        let taken = open.free_bytes.saturating_sub(open.gpu.memory()?.0 as u64);
-        let used = open.context_bytes + taken;
-        if used > budget {
-            let (used, budget) = (size::human(used), size::human(budget));
-            observer.event(&Event::Notice(&format!("VRAM: {used} are in use, more than --vram {budget}")));
-        }
-        Ok(())
+    fn vram(&self) -> Result<Option<VramUse>> {
+        self.gpu.get().map(|open| open.in_use(self.settings)).transpose()
     }
 
     fn open_engine(
@@ -481,7 +443,7 @@ impl Start<'_> {
         })
     }
 
-    fn summary(&self, steps: &StepsDone, ram: RamParts, sample: Option<(String, String)>) -> Summary {
+    fn summary(&self, steps: &StepsDone, ram: RamParts) -> Summary {
         let lines = metrics::read(&self.folder.metrics());
         let losses = lines.first().zip(lines.last()).map(|(first, last)| (first.loss, last.loss));
         Summary {
@@ -503,7 +465,8 @@ impl Start<'_> {
             drift: steps.drift.clone(),
             measured: steps.measured,
             gpu: steps.gpu,
-            sample,
+            vram: None,
+            sample: None,
         }
     }
 }
