@@ -3,7 +3,8 @@
 //!
 //! Saved: `$XDG_CONFIG_HOME/megatrain/profile.json`; a model's shapes, and GPUs, that it lacks are probed and added.
 //! Kept: `$XDG_CACHE_HOME/megatrain/probe-....json`, a file for each machine, number of threads and set of file
-//! systems; what runs measure goes into it, a part of the way each time. A probe that fails or cannot be kept is told,
+//! systems; what runs measure goes into it, a part of the way each time, and where a run was far off the processor is
+//! probed anew for the next. A probe that fails or cannot be kept is told,
 //! never an error.
 
 use crate::failure::Failure;
@@ -51,10 +52,10 @@ pub struct WantedGpu {
 }
 
 impl Request {
-    /// Whether something is wanted that a profile does not have.
+    /// Whether something is wanted that a profile does not have, or not for sure.
     fn exceeds(&self, profile: &MachineProfile) -> bool {
         let has_shapes = self.wanted.as_ref().is_none_or(|wanted| wanted.clone().missing(&profile.compute).is_empty());
-        !has_shapes || self.unknown_gpu(profile).is_some()
+        !has_shapes || profile.doubtful && self.wanted.is_some() || self.unknown_gpu(profile).is_some()
     }
 
     /// The GPU, if a profile does not have it.
@@ -293,6 +294,7 @@ fn folder(variable: &str, below_home: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
     use mt_trainer::model::ModelConfig;
+    use mt_trainer::profile::probe::add;
     use mt_trainer::profile::{GpuRates, Origin};
 
     #[test]
@@ -309,6 +311,12 @@ mod tests {
         let (name, other) = (known.gpus[0].name.as_str(), "another");
         assert!(!request(false, None).exceeds(&known) && !request(false, Some(name)).exceeds(&known));
         assert!(request(false, Some(other)).exceeds(&known) && request(true, Some(name)).exceeds(&known));
+        // What a run found to be far off is measured anew, though nothing is missing.
+        let mut doubtful = known.clone();
+        add(&mut doubtful, &Wanted::new(&config, 1, 16)).unwrap();
+        assert!(!request(true, None).exceeds(&doubtful));
+        doubtful.doubtful = true;
+        assert!(request(true, None).exceeds(&doubtful) && !request(false, None).exceeds(&doubtful));
         // Whatever else the machine has, a plan finds the rates of the GPU that computes.
         let both = MachineProfile {
             gpus: vec![GpuRates { name: other.to_owned(), ..GpuRates::assumed() }, known.gpus[0].clone()],

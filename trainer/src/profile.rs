@@ -89,6 +89,9 @@ pub struct MachineProfile {
     /// Runs whose rates were taken in.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub runs: u32,
+    /// The last run found the processor's rates to be far off: the next plan has them measured anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doubtful: bool,
     /// What was measured.
     pub machine: Machine,
     /// Drives by the path below which they hold files. At least one; the first stands for drives that are not listed.
@@ -135,6 +138,7 @@ impl MachineProfile {
             origin: Origin::Assumed,
             date: "never".to_owned(),
             runs: 0,
+            doubtful: false,
             machine: Machine { processor: "unknown".to_owned(), cores, ram_bytes: 0 },
             disks: vec![Disk::assumed()],
             transfer_cpu_s_per_byte: Profile::default().transfer_cpu_s_per_byte,

@@ -1,5 +1,9 @@
 //! What runs teach a profile. A run measures rates by doing its work; each moves the profile's a part of the way, so
 //! that one noisy run cannot ruin it and a machine that has changed is known after a few.
+//!
+//! A run sees the processor as a whole, not each kernel and shape. Where it is far off, they may have been probed while
+//! others used the machine (products of one model were probed at a third of their rates, beside a build), and moving
+//! all of them alike would make those wrong that were right: they are measured anew.
 
 use super::{MachineProfile, Origin};
 
@@ -7,6 +11,8 @@ use super::{MachineProfile, Origin};
 const SHARE: f64 = 0.25;
 /// The most that a single run's rate counts for, either way.
 const TIMES_MAX: f64 = 4.0;
+/// Times by which the processor's rates may be off, either way, without being in doubt.
+const DOUBT: f64 = 1.25;
 
 /// Rates that a run measured, as multiples of those it was planned with; None: it saw too little to tell.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -43,6 +49,8 @@ impl MachineProfile {
             disk.mixed_bytes_per_s *= step(measured.mixed);
         }
         self.compute.scale(step(measured.compute), step(measured.update));
+        self.doubtful =
+            [measured.compute, measured.update].into_iter().flatten().any(|times| times.max(1.0 / times) > DOUBT);
         (self.origin, self.date, self.runs) = (Origin::Measured, date, self.runs + 1);
     }
 }
@@ -78,5 +86,16 @@ mod tests {
         let text = profile.describe();
         assert!(text.contains("measured") && text.contains("12 runs") && text.contains("2026-11-30"), "{text}");
         assert_eq!(MachineProfile::parse(&profile.to_json(), Path::new("p.json")).expect("it reads"), profile);
+    }
+
+    #[test]
+    fn the_processors_rates_are_in_doubt_while_the_last_run_was_far_off() {
+        let mut profile = MachineProfile::assumed(2);
+        let mut learn = |compute, update| {
+            profile.learn(&Measured { compute, update, ..Measured::default() }, "2026-11-30".to_owned());
+            profile.doubtful
+        };
+        assert!(!learn(Some(1.2), None) && learn(Some(3.0), None) && !learn(None, Some(0.9)) && learn(None, Some(0.5)));
+        assert!(!profile.to_json().contains("\"doubtful\": false") && profile.to_json().contains("\"doubtful\": true"));
     }
 }

@@ -122,6 +122,7 @@ pub fn machine(dirs: &[PathBuf], threads: u32, wanted: &Wanted) -> Result<Machin
         origin: Origin::Probed,
         date: today(),
         runs: 0,
+        doubtful: false,
         machine: Machine::this(),
         disks: if disks.is_empty() { vec![Disk::assumed()] } else { disks },
         transfer_cpu_s_per_byte,
@@ -134,12 +135,16 @@ pub fn machine(dirs: &[PathBuf], threads: u32, wanted: &Wanted) -> Result<Machin
     Ok(profile)
 }
 
-/// Adds the shapes that a profile of this machine lacks.
+/// Adds the shapes that a profile of this machine lacks: all of them where its rates are in doubt, with the other
+/// kernels.
 ///
 /// # Errors
 /// `System`: its threads do not start.
 pub fn add(profile: &mut MachineProfile, wanted: &Wanted) -> Result<()> {
     let cpu = compute(profile.compute.threads)?;
+    if std::mem::take(&mut profile.doubtful) {
+        profile.compute = kernels(&cpu);
+    }
     points(&cpu, &wanted.clone().missing(&profile.compute), &mut profile.compute);
     Ok(())
 }
@@ -371,6 +376,19 @@ mod tests {
         assert_eq!(MachineProfile::parse(&profile.to_json(), Path::new("p.json")).unwrap(), profile);
         let other = Wanted::new(&config, 3, 16);
         add(&mut profile, &other).unwrap();
-        assert!(other.missing(&profile.compute).is_empty());
+        assert!(other.clone().missing(&profile.compute).is_empty());
+
+        // In doubt nothing that was measured of the processor stays, and what was of the drives does.
+        for point in &mut profile.compute.products {
+            point.operations_per_s *= 1e6;
+        }
+        let before = MachineProfile { doubtful: true, ..profile };
+        let mut profile = before.clone();
+        add(&mut profile, &other).unwrap();
+        assert!(!profile.doubtful && other.missing(&profile.compute).is_empty());
+        let fastest = |profile: &MachineProfile| {
+            profile.compute.products.iter().map(|point| point.operations_per_s).fold(0.0, f64::max)
+        };
+        assert!(fastest(&profile) < 1e-3 * fastest(&before) && profile.disks == before.disks);
     }
 }
