@@ -9,6 +9,8 @@
 mod beside;
 mod embedding;
 mod executor;
+#[cfg(test)]
+mod gpu_tests;
 mod head;
 mod inspect;
 mod labels;
@@ -21,6 +23,7 @@ mod on_gpu;
 mod phase;
 mod phase_gpu;
 mod prepare;
+mod refused;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -32,7 +35,7 @@ pub use crate::memory::{gpu_micro_batch_auto, micro_batch_auto};
 pub use laps::GpuTimes;
 pub(crate) use model::Model;
 pub use phase::{Binding, PhaseTime};
-pub(crate) use prepare::smaller;
+pub(crate) use prepare::prepare_or_refuse;
 pub use prepare::{Prepared, Residence, prepare};
 pub use trainer::Trainer;
 pub use watch::StepTimes;

@@ -22,6 +22,16 @@ impl Budget {
         self.device_bytes.iter().find(|&&(id, _)| id == device).map_or(0, |&(_, bytes)| bytes)
     }
 
+    /// Bytes that it is short of another one, over all memories.
+    pub fn missing(&self, other: &Budget) -> u64 {
+        let of_device = |&(device, bytes): &(DeviceId, u64)| bytes.saturating_sub(self.device(device));
+        let of_devices = other.device_bytes.iter().map(of_device);
+        let others =
+            [other.host_bytes.saturating_sub(self.host_bytes), other.disk_bytes.saturating_sub(self.disk_bytes)];
+        // Sums beyond all memory stay beyond it.
+        of_devices.chain(others).fold(0, u64::saturating_add)
+    }
+
     /// The same budget with other bytes for one GPU.
     #[must_use]
     pub fn with_device(mut self, device: DeviceId, bytes: u64) -> Budget {

@@ -10,7 +10,7 @@ use super::size;
 use crate::error::{Error, Part, Result};
 use crate::profile::Rates;
 use crate::settings::{Auto, Durability, Recompute, Settings};
-use crate::step::{Options, Prepared, Shapes, prepare, smaller};
+use crate::step::{Options, Prepared, Shapes, prepare_or_refuse};
 use crate::target::Target;
 use crate::vram::{CONTEXT_BYTES, CONTEXT_RAM_BYTES, GROWTH_RAM_BYTES, growth_bytes};
 use std::path::{Path, PathBuf};
@@ -240,21 +240,21 @@ impl Fit<'_> {
             is_roomy: self.is_roomy,
         };
         let Model { config, manifest, .. } = self.model;
-        let in_forward = prepare(config, manifest, self.shapes, &options);
+        let in_forward = prepare_or_refuse(config, manifest, self.shapes, &options);
         // An update in backward comes before the global norm is known, and before the whole gradient is known to be
         // finite: it needs a commit to go back to, or leave to go without.
         let can_fail = settings.durability == Durability::Full || settings.no_nan_guard;
         if settings.max_grad_norm.is_some() || !can_fail {
-            return in_forward;
+            return Ok(in_forward?);
         }
         options.fused_backward = true;
-        match (in_forward, prepare(config, manifest, self.shapes, &options)) {
+        match (in_forward, prepare_or_refuse(config, manifest, self.shapes, &options)) {
             (Ok(forward), Ok(backward)) => {
                 let is_faster = backward.prediction.seconds < forward.prediction.seconds;
                 Ok(if is_faster { backward } else { forward })
             }
             (Ok(fits), Err(_)) | (Err(_), Ok(fits)) => Ok(fits),
-            (Err(one), Err(other)) => Err(smaller(Some(one), other)),
+            (Err(one), Err(other)) => Err(one.nearer(other).into()),
         }
     }
 

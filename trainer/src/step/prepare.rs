@@ -3,6 +3,7 @@
 use super::levels::{wear, written_bytes};
 use super::phase::{self, PhaseTime};
 use super::phase_gpu;
+use super::refused::{self, Refused};
 use super::{Options, Shapes};
 use crate::block::Dims;
 use crate::error::{Error, Part, Result};
@@ -297,6 +298,16 @@ impl Prepared {
 /// `DoesNotFit` with the bytes that the smallest way of working needs; `Input` for shapes or options that contradict
 /// each other.
 pub fn prepare(config: &ModelConfig, manifest: &Manifest, shapes: &Shapes, options: &Options) -> Result<Prepared> {
+    Ok(prepare_or_refuse(config, manifest, shapes, options)?)
+}
+
+/// As [`prepare`], with a refusal that can be compared with another one's.
+pub(crate) fn prepare_or_refuse(
+    config: &ModelConfig,
+    manifest: &Manifest,
+    shapes: &Shapes,
+    options: &Options,
+) -> refused::Result<Prepared> {
     check(shapes, options)?;
     let inputs = Inputs { config, manifest, shapes, options };
     match options.recompute {
@@ -333,13 +344,16 @@ pub(super) struct Inputs<'a> {
 
 impl Inputs<'_> {
     /// The best chunks where this is kept.
-    pub(super) fn best(&self, kept: &Kept) -> Result<Prepared> {
+    ///
+    /// What the processor updates lives in RAM or on disk, what the GPU updates may live in VRAM too: all updates are
+    /// the GPU's where the processor's do not fit.
+    pub(super) fn best(&self, kept: &Kept) -> refused::Result<Prepared> {
         let mut best: Option<Prepared> = None;
-        let mut least: Option<Error> = None;
+        let mut least: Option<Refused> = None;
         if let Target::Gpu(_) = self.options.target {
             let layout = Layout::new(self.manifest, self.options.page_elements, gpu_chunk(self.manifest));
-            let updates = vec![UpdateOn::Cpu; self.manifest.units.len()];
-            return self.with_layout(layout, kept.clone(), updates);
+            let with = |on| self.with_layout(layout.clone(), kept.clone(), vec![on; self.manifest.units.len()]);
+            return with(UpdateOn::Cpu).or_else(|one| with(UpdateOn::Gpu).map_err(|other| one.nearer(other)));
         }
         let mut chunk = largest_chunk(self.manifest);
         loop {
@@ -350,7 +364,12 @@ impl Inputs<'_> {
                     best = Some(found);
                 }
                 Ok(_) => break,
-                Err(error) => least = Some(smaller(least, error)),
+                Err(refused) => {
+                    least = Some(match least {
+                        Some(known) => known.nearer(refused),
+                        None => refused,
+                    });
+                }
             }
             let streams = best.as_ref().is_none_or(|b| b.steady.window_bytes > 0);
             if chunk <= page || !streams {
@@ -362,7 +381,7 @@ impl Inputs<'_> {
     }
 
     /// The plan with this layout that keeps this and updates there.
-    pub(super) fn with_layout(&self, layout: Layout, kept: Kept, updates: Vec<UpdateOn>) -> Result<Prepared> {
+    pub(super) fn with_layout(&self, layout: Layout, kept: Kept, updates: Vec<UpdateOn>) -> refused::Result<Prepared> {
         let Inputs { config, manifest, shapes, options } = *self;
         let dims = Dims::new(config);
         let tiles = match options.target {
@@ -374,7 +393,7 @@ impl Inputs<'_> {
         let first = regions.len() as u32;
         if Activations::are_too_many(options.target, &dims, config.layers, &tiles, &tokens) {
             let found = format!("{} tokens", tokens.iter().sum::<usize>());
-            return Err(Error::input("a step", "batch", "activations of fewer than 2^32 pages", found));
+            return Err(Error::input("a step", "batch", "activations of fewer than 2^32 pages", found).into());
         }
         let activations = Activations::on(options.target, first, &dims, config.layers, &tiles, &tokens);
         regions.extend(activations.regions());
@@ -458,7 +477,7 @@ fn planned(
     workspace_bytes: u64,
     windows: Windows,
     (steady, update): (&Program, Option<&Program>),
-) -> Result<Planned> {
+) -> refused::Result<Planned> {
     let records = record_bytes(regions);
     // Without a budget, a fraction of all numbers: the planner adds to it.
     let budget_bytes = options.budget_bytes.unwrap_or(u64::MAX / 8);
@@ -470,15 +489,19 @@ fn planned(
     let budget = Budget { host_bytes, device_bytes: device_bytes(options), disk_bytes };
     let shape = shape(regions, options);
     let profile = &options.rates.engine;
-    let refused = |error: PlanError, budget: &Budget| match refusal(&error, budget, in_ram, budget_bytes) {
-        Error::DoesNotFit { part: Part::Disk, what, need_bytes, .. } => Error::DoesNotFit {
-            part: Part::Disk,
-            what,
-            need_bytes: need_bytes + records_on_disk,
-            have_bytes: options.disk_bytes,
-            hint: None,
-        },
-        other => other,
+    let refused = |error: PlanError, budget: &Budget| {
+        let Refused { error, missing_bytes } = refusal(&error, budget, in_ram, budget_bytes);
+        let error = match *error {
+            Error::DoesNotFit { part: Part::Disk, what, need_bytes, .. } => Error::DoesNotFit {
+                part: Part::Disk,
+                what,
+                need_bytes: need_bytes + records_on_disk,
+                have_bytes: options.disk_bytes,
+                hint: None,
+            },
+            other => other,
+        };
+        Refused::new(error, missing_bytes)
     };
     let schedule = Arc::new(steady.schedule(true));
     let planner = Planner::new(&schedule, &shape, profile).map_err(|error| refused(error, &budget))?;
@@ -518,7 +541,8 @@ fn planned(
     let arena = [Some(&steady), update.as_ref()].into_iter().flatten().map(Plan::arena_bytes);
     let arena_bytes = arena.max().unwrap_or(0).max(page) + windows.host + records;
     if arena_bytes + workspace_bytes > budget_bytes {
-        return Err(does_not_fit(arena_bytes + workspace_bytes, budget_bytes));
+        let need_bytes = arena_bytes + workspace_bytes;
+        return Err(Refused::new(does_not_fit(need_bytes, budget_bytes), need_bytes - budget_bytes));
     }
     Ok(Planned { steady, update, prediction, arena_bytes, is_roomy })
 }
@@ -562,37 +586,26 @@ fn shape<'a>(regions: &'a [RegionSpec], options: &Options) -> Shape<'a> {
 }
 
 /// A planner's refusal, with what is needed beside the arena's runs. Without a disk, RAM is what is missing.
-fn refusal(error: &PlanError, budget: &Budget, beside: u64, have_bytes: u64) -> Error {
+fn refusal(error: &PlanError, budget: &Budget, beside: u64, have_bytes: u64) -> Refused {
     let PlanError::DoesNotFit { need, have, nearest, .. } = error else {
         unreachable!("a program breaks the planner's rules: {error}")
     };
+    // What is beside the arena's runs may be beyond all RAM alone.
+    let beyond = (budget.host_bytes + beside).saturating_sub(have_bytes);
+    let missing_bytes = budget.missing(nearest).saturating_add(beyond);
     if nearest.host_bytes > budget.host_bytes {
-        return does_not_fit(nearest.host_bytes + beside, have_bytes);
+        return Refused::new(does_not_fit(nearest.host_bytes + beside, have_bytes), missing_bytes);
     }
     let more = nearest.device_bytes.iter().find(|(device, bytes)| *bytes > budget.device(*device));
     let (part, what, need_bytes, have_bytes) = match more {
         Some(&(device, bytes)) => (Part::Vram, "VRAM for pages and workspace", bytes, budget.device(device)),
         None => (Part::Disk, "disk", *need, *have),
     };
-    Error::DoesNotFit { part, what: what.to_owned(), need_bytes, have_bytes, hint: None }
+    let error = Error::DoesNotFit { part, what: what.to_owned(), need_bytes, have_bytes, hint: None };
+    Refused::new(error, missing_bytes)
 }
 
 fn does_not_fit(need_bytes: u64, have_bytes: u64) -> Error {
     let what = "RAM for state and workspace".to_owned();
     Error::DoesNotFit { part: Part::Ram, what, need_bytes, have_bytes, hint: None }
-}
-
-/// The refusal that asks for less, of two ways of working. Where one of them fits RAM, VRAM or the disk is what is
-/// missing.
-pub(crate) fn smaller(known: Option<Error>, found: Error) -> Error {
-    let need = |error: &Error| match error {
-        Error::DoesNotFit { part: Part::Disk, need_bytes, .. } => (0, *need_bytes),
-        Error::DoesNotFit { part: Part::Vram, need_bytes, .. } => (1, *need_bytes),
-        Error::DoesNotFit { need_bytes, .. } => (2, *need_bytes),
-        _ => (3, 0),
-    };
-    match known {
-        Some(known) if need(&known) <= need(&found) => known,
-        _ => found,
-    }
 }

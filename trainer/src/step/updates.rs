@@ -15,16 +15,17 @@ use mt_engine::plan::Station;
 const FINER: usize = 8;
 
 impl Inputs<'_> {
-    /// The fastest of updates on the processor, on the GPU, and on both in the shares that look best.
-    pub(super) fn with_updates(&self, on_cpu: Prepared) -> Prepared {
-        let Some(share) = on_cpu.device() else { return on_cpu };
+    /// The fastest of updates on the processor, on the GPU, and on both in the shares that look best. Where they do not
+    /// fit on the processor, the plan given has them on the GPU.
+    pub(super) fn with_updates(&self, given: Prepared) -> Prepared {
+        let Some(share) = given.device() else { return given };
         let layers = self.config.layers;
         let layer = self.manifest.units[1].elements as u64;
         let spare = share.window_bytes.saturating_sub(8 * layer);
         let in_vram = usize::try_from(spare / (self.moved_bytes() * layer)).unwrap_or(layers).min(layers);
-        let balanced = self.balanced(&on_cpu, in_vram);
-        let mut tried = vec![0];
-        let mut best = on_cpu;
+        let balanced = self.balanced(&given, in_vram);
+        let mut tried = vec![self.layers_on_gpu(&given)];
+        let mut best = given;
         let most = if self.options.is_rough { balanced } else { layers };
         for count in [in_vram, balanced, most] {
             if !tried.contains(&count) {
@@ -43,7 +44,7 @@ impl Inputs<'_> {
         }
         let mut step = layers / FINER;
         while step > 0 {
-            let count = best.scheme.updates.iter().skip(1).take(layers).filter(|on| **on == UpdateOn::Gpu).count();
+            let count = self.layers_on_gpu(&best);
             let before = best.prediction.seconds;
             for other in [(count + step).min(layers), count.saturating_sub(step)] {
                 if other != count {
@@ -53,6 +54,12 @@ impl Inputs<'_> {
             step = if best.prediction.seconds < before { step } else { step / 2 };
         }
         best
+    }
+
+    /// How many layers the GPU updates.
+    fn layers_on_gpu(&self, it: &Prepared) -> usize {
+        let layers = it.scheme.updates.iter().skip(1).take(self.config.layers);
+        layers.filter(|on| **on == UpdateOn::Gpu).count()
     }
 
     /// The faster of a plan and the one with `count` layers updated on the GPU.
@@ -72,9 +79,9 @@ impl Inputs<'_> {
 
     /// Layers on the GPU with which the processor takes as long for its updates as the link for the GPU's, where
     /// `in_vram` of them take nothing of it.
-    fn balanced(&self, on_cpu: &Prepared, in_vram: usize) -> usize {
+    fn balanced(&self, given: &Prepared, in_vram: usize) -> usize {
         let busy = |station: fn(&Station) -> bool| {
-            let all = on_cpu.prediction.busy.iter().filter(|busy| station(&busy.station));
+            let all = given.prediction.busy.iter().filter(|busy| station(&busy.station));
             all.map(|busy| busy.seconds).sum::<f64>()
         };
         let layers = self.config.layers as f64;

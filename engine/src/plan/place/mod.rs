@@ -66,10 +66,19 @@ pub(super) fn choose(draft: &Draft, shape: &Shape<'_>, budget: &Budget) -> Resul
         (Ok(first), Ok(second)) if first == second => around(first),
         (first, second) => match (first.and_then(around), second.and_then(around)) {
             (Ok(first), Ok(second)) => Ok(if second.saved(draft) > first.saved(draft) { second } else { first }),
-            (Err(_), Ok(second)) => Ok(second),
-            (first, _) => first,
+            (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
+            (Err(first), Err(second)) => Err(nearer(budget, first, second)),
         },
     }
+}
+
+/// The refusal that asks for less beyond a budget.
+fn nearer(budget: &Budget, first: PlanError, second: PlanError) -> PlanError {
+    let missing = |error: &PlanError| match error {
+        PlanError::DoesNotFit { nearest, .. } => budget.missing(nearest),
+        _ => 0,
+    };
+    if missing(&second) < missing(&first) { second } else { first }
 }
 
 /// What lives in VRAM, while nothing has a home in RAM yet.
