@@ -338,6 +338,58 @@ fn rule_origin_fires() {
     assert_eq!(broken("work/x, obsessions, happyping"), 0);
 }
 
+// Modules.
+
+/// Whether a file is a program, a library, or a test's or bench's main file: nobody declares it.
+fn is_root(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    let [.., folder, name] = parts[..] else { return true };
+    matches!(name, "lib.rs" | "main.rs") || folder == "bin" || parts.len() == 3 && matches!(folder, "tests" | "benches")
+}
+
+/// Files that no file beside or above them declares as a module: the compiler passes over them, and so do tests.
+fn lost_modules(files: &[File]) -> Vec<String> {
+    let folder = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
+    let is_lost = |file: &&File| {
+        let place = folder(&file.path);
+        let name = &file.path[place.len() + 1..];
+        let (place, module) = match name.trim_end_matches(".rs") {
+            "mod" => (folder(&place), place.rsplit('/').next().unwrap_or_default()),
+            stem => (place.clone(), stem),
+        };
+        let places = [folder(&place), place];
+        let declares = |other: &File| {
+            let mut lines = other.text.lines().filter(|line| !is_comment(line));
+            places.contains(&folder(&other.path))
+                && lines.any(|line| line.ends_with(&format!("mod {module};")) || line.ends_with(&format!("/{name}\"]")))
+        };
+        !files.iter().filter(|other| other.path.ends_with(".rs")).any(declares)
+    };
+    let modules = files.iter().filter(|file| file.path.ends_with(".rs") && !is_root(&file.path));
+    modules.filter(is_lost).map(|file| format!("{}: no module declares it", file.path)).collect()
+}
+
+#[test]
+fn every_source_file_is_a_module_of_something() {
+    check(lost_modules(&files()));
+}
+
+#[test]
+fn rule_modules_fires() {
+    let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
+    let all = [
+        file("engine/src/lib.rs", "mod a;\n"),
+        file("engine/src/a/mod.rs", "pub(crate) mod b;\n#[cfg(test)]\nmod tests;\n"),
+        file("engine/src/a/b.rs", "// mod c;\n"),
+        file("engine/src/a/tests.rs", ""),
+        file("engine/tests/x.rs", "#[path = \"x/y.rs\"]\nmod y;\n"),
+        file("engine/tests/x/y.rs", ""),
+        file("engine/src/a/c.rs", ""),
+    ];
+    assert_eq!(lost_modules(&all), ["engine/src/a/c.rs: no module declares it"]);
+    assert_eq!(lost_modules(&all[1..]).len(), 2);
+}
+
 // Top level.
 
 fn broken_top(paths: &[String]) -> Vec<String> {

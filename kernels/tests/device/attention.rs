@@ -35,8 +35,8 @@ pub fn run(rig: &mut Rig) {
 }
 
 /// One short case of each form of the kernels, for a tool that follows every access to shared memory: racecheck takes
-/// 36 s for these on an H200, and did not end in 520 s for all of `run`. Each has two tiles of queries or keys at least,
-/// the last in part, and two heads of a group.
+/// 36 s for these on an H200, and did not end in 520 s for all of `run`. Each has two tiles of queries or keys at
+/// least, the last in part, and two heads of a group.
 pub fn small(rig: &mut Rig) {
     let shape = |dim: usize, seq| Shape {
         rows: 1,
