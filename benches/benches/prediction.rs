@@ -121,6 +121,10 @@ struct Args {
     bench: bool,
 }
 
+fn wanted(config: &ModelConfig, case: &Case) -> Wanted {
+    Wanted::new(config, case.rows, case.seq, case.micros)
+}
+
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -133,7 +137,7 @@ fn main() -> ExitCode {
     };
     let config = ModelConfig::read(&model.join("config.json")).expect("a model that is supported");
     if let Some(index) = args.probe {
-        let wanted = Wanted::new(&config, CASES[index].rows, CASES[index].seq);
+        let wanted = wanted(&config, &CASES[index]);
         let profile =
             machine(std::slice::from_ref(&args.dir), threads() as u32, &wanted).expect("the machine is measured");
         print!("{}", profile.to_json());
@@ -142,7 +146,7 @@ fn main() -> ExitCode {
     if let Some(index) = args.complete {
         let path = args.saved.as_ref().expect("there is a saved profile to complete");
         let mut profile = MachineProfile::read(path).expect("a saved profile");
-        add(&mut profile, &Wanted::new(&config, CASES[index].rows, CASES[index].seq)).expect("the machine is measured");
+        add(&mut profile, &wanted(&config, &CASES[index])).expect("the machine is measured");
         print!("{}", profile.to_json());
         return ExitCode::SUCCESS;
     }

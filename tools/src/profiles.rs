@@ -304,7 +304,7 @@ mod tests {
             "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}"#;
         let config = ModelConfig::parse(text, Path::new("config.json")).unwrap();
         let request = |shapes: bool, gpu: Option<&str>| {
-            let wanted = shapes.then(|| Wanted::new(&config, 1, 16));
+            let wanted = shapes.then(|| Wanted::new(&config, 1, 16, 1));
             let gpu = gpu.map(|name: &str| WantedGpu { index: 3, name: name.to_owned() });
             Request { stores: Vec::new(), threads: 2, wanted, gpu }
         };
@@ -313,7 +313,7 @@ mod tests {
         assert!(request(false, Some(other)).exceeds(&known) && request(true, Some(name)).exceeds(&known));
         // What a run found to be far off is measured anew, though nothing is missing.
         let mut doubtful = known.clone();
-        add(&mut doubtful, &Wanted::new(&config, 1, 16)).unwrap();
+        add(&mut doubtful, &Wanted::new(&config, 1, 16, 1)).unwrap();
         assert!(!request(true, None).exceeds(&doubtful));
         doubtful.doubtful = true;
         assert!(request(true, None).exceeds(&doubtful) && !request(false, None).exceeds(&doubtful));

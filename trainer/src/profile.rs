@@ -3,7 +3,7 @@
 //! A profile is *measured* (by a benchmark, saved; or by the runs that were planned with it), *probed* (in seconds,
 //! when none is saved) or *assumed*. Predictions and the choice between plans depend on it; results never do.
 //!
-//! `compute` has the processor's kernels, `disk` the drives, `gpu` GPUs and their links; `probe` measures them,
+//! `compute` has the processor's kernels, `reuse` what their caches still hold, `disk` the drives, `gpu` GPUs and their links; `probe` measures them,
 //! `feedback` takes in what runs measure; this file holds them together.
 
 pub mod compute;
@@ -11,11 +11,13 @@ pub mod disk;
 pub mod feedback;
 pub mod gpu;
 pub mod probe;
+pub mod reuse;
 
-pub use compute::{AttentionPoint, Compute, Kernel, Product, ProductPoint};
+pub use compute::{AttentionPoint, Compute, Kernel, Product, ProductPoint, ProductShape};
 pub use disk::Disk;
 pub use feedback::Measured;
 pub use gpu::GpuRates;
+pub use reuse::Reuse;
 
 use crate::error::{Error, Result};
 use crate::input;

@@ -1,8 +1,10 @@
 //! Rates of the kernels on all threads of a machine.
 //!
-//! Products and attention are measured at several shapes (*points*): their rates differ by shape, and between measured
-//! shapes they are interpolated. The other kernels pass over memory once and have one rate each.
+//! Products and attention are measured at several shapes (*points*): their rates differ by shape, products' also by
+//! their reuse distance, and between measured points they are interpolated. The other kernels pass over memory once and
+//! have one rate each.
 
+use super::reuse::FAR;
 use serde::{Deserialize, Serialize};
 
 /// Which of a projection's products.
@@ -46,7 +48,23 @@ pub enum Kernel {
     Copy,
 }
 
-/// A product's measured rate: `rows` x `columns` of the result, sums of `depth` terms.
+/// A product: `rows` x `columns` of the result, sums of `depth` terms, with operands that were used before so many
+/// other bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct ProductShape {
+    /// Which product.
+    pub product: Product,
+    /// Rows of the result.
+    pub rows: usize,
+    /// Columns of the result.
+    pub columns: usize,
+    /// Terms of a sum.
+    pub depth: usize,
+    /// Reuse distance, at most [`FAR`].
+    pub reuse_bytes: usize,
+}
+
+/// A product's measured rate.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProductPoint {
@@ -58,6 +76,9 @@ pub struct ProductPoint {
     pub columns: usize,
     /// Terms of a sum.
     pub depth: usize,
+    /// Reuse distance of the operands.
+    #[serde(default = "far", skip_serializing_if = "is_far")]
+    pub reuse_bytes: usize,
     /// Multiplications and additions a second.
     pub operations_per_s: f64,
 }
@@ -134,6 +155,7 @@ impl Compute {
             rows: 1_024,
             columns: 1_024,
             depth: 1_024,
+            reuse_bytes: FAR,
             operations_per_s: OPERATIONS_PER_S,
         };
         let attention = AttentionPoint {
@@ -233,11 +255,20 @@ impl Compute {
         }
     }
 
-    /// Multiplications and additions a second of a product of this shape.
-    pub fn product(&self, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
-        let wanted = [rows, columns, depth].map(measured_side);
-        let points = self.products.iter().filter(|point| point.product == product);
-        interpolate(points.map(|p| (distance(&wanted, &[p.rows, p.columns, p.depth]), p.operations_per_s)))
+    /// Multiplications and additions a second of a product.
+    pub fn product(&self, shape: ProductShape) -> f64 {
+        let wanted = shape.measured();
+        let of_kind = || self.products.iter().filter(|point| point.product == shape.product);
+        if let Some(point) = of_kind().find(|point| point.shape() == wanted) {
+            return point.operations_per_s;
+        }
+        // Other sides differ by more than any distance.
+        let is_known = of_kind().any(|point| point.shape().sides() == wanted.sides());
+        let points = of_kind().filter(|point| !is_known || point.shape().sides() == wanted.sides());
+        interpolate(points.map(|point| {
+            let sides = distance(&wanted.sides(), &point.shape().sides());
+            (sides + distance(&[wanted.reuse_bytes], &[point.reuse_bytes]), point.operations_per_s)
+        }))
     }
 
     /// Multiplications and additions a second of attention over rows of `seq` tokens: forward and backward.
@@ -251,6 +282,34 @@ impl Compute {
     }
 }
 
+impl ProductShape {
+    /// The shape that is measured in its place.
+    pub fn measured(self) -> ProductShape {
+        let [rows, columns, depth] = self.sides().map(|side| side.min(SIDE_MAX));
+        ProductShape { rows, columns, depth, ..self }
+    }
+
+    fn sides(self) -> [usize; 3] {
+        [self.rows, self.columns, self.depth]
+    }
+}
+
+impl ProductPoint {
+    /// Where it was measured.
+    pub fn shape(&self) -> ProductShape {
+        let ProductPoint { product, rows, columns, depth, reuse_bytes, .. } = *self;
+        ProductShape { product, rows, columns, depth, reuse_bytes }
+    }
+}
+
+fn far() -> usize {
+    FAR
+}
+
+fn is_far(reuse_bytes: &usize) -> bool {
+    *reuse_bytes == FAR
+}
+
 impl AttentionPoint {
     /// Rows, tokens of a row, query heads, key and value heads, elements of a head.
     pub fn shape(&self) -> [usize; 5] {
@@ -262,11 +321,6 @@ impl AttentionPoint {
 pub fn measured_attention([rows, seq, heads, kv_heads, head_dim]: [usize; 5]) -> [usize; 5] {
     let (seq, group, kv_heads) = (seq.min(1_024), heads / kv_heads, kv_heads.min(8));
     [rows.min((4_096 / seq).max(1)), seq, kv_heads * group, kv_heads, head_dim]
-}
-
-/// The side at which a product with this one is measured.
-pub fn measured_side(side: usize) -> usize {
-    side.min(SIDE_MAX)
 }
 
 /// Sum of the squared logarithms of the ratios.
@@ -294,17 +348,29 @@ mod tests {
 
     #[test]
     fn measured_points_are_exact_and_between_them_rates_lie_between() {
-        let point = |columns, operations_per_s| ProductPoint {
+        let shape = |columns, reuse_bytes| ProductShape {
             product: Product::Forward,
             rows: 1_024,
             columns,
             depth: 1_024,
-            operations_per_s,
+            reuse_bytes,
         };
-        let compute = Compute { products: vec![point(256, 10.0), point(2_048, 40.0)], ..Compute::assumed() };
-        let rate = |columns| compute.product(Product::Forward, 1_024, columns, 1_024);
+        let point = |columns, reuse_bytes, operations_per_s| {
+            let ProductShape { product, rows, depth, .. } = shape(columns, reuse_bytes);
+            ProductPoint { product, rows, columns, depth, reuse_bytes, operations_per_s }
+        };
+        let mut products = vec![point(256, FAR, 10.0), point(2_048, FAR, 40.0)];
+        let compute = Compute { products: products.clone(), ..Compute::assumed() };
+        let rate = |columns| compute.product(shape(columns, FAR));
         assert_eq!((rate(256), rate(2_048), rate(1 << 20)), (10.0, 40.0, 40.0));
         assert!(rate(512) > 10.0 && rate(512) < rate(1_024) && rate(1_024) < 40.0);
         assert!(compute.rates().iter().any(|rate| rate.is_nan()), "backward products are missing");
+        // Whatever the distance, a side that was measured stands for itself.
+        assert_eq!(compute.product(shape(256, FAR / 4)), 10.0);
+        products.push(point(256, FAR / 4, 15.0));
+        let compute = Compute { products, ..compute };
+        let rate = |reuse_bytes| compute.product(shape(256, reuse_bytes));
+        assert_eq!((rate(FAR), rate(FAR / 4)), (10.0, 15.0));
+        assert!(rate(FAR / 2) > 10.0 && rate(FAR / 2) < 15.0);
     }
 }

@@ -6,8 +6,10 @@
 
 mod gpu;
 
-use super::compute::{self, AttentionPoint, Compute, Product, ProductPoint, measured_side};
+use super::compute::{self, AttentionPoint, Compute, Product, ProductPoint, ProductShape};
+use super::reuse::Reuse;
 use super::{Disk, Machine, MachineProfile, Origin, VERSION};
+use crate::block::Dims;
 use crate::error::{Error, Result};
 use crate::measure::gpu::Gpu;
 use crate::measure::updates::Updates;
@@ -29,8 +31,7 @@ const COLUMNS: usize = 1_024;
 const SIDE: usize = 1_024;
 const TIMES: usize = 16;
 
-/// Bytes of operands that a product is measured with, in as many sets as that takes: more than caches hold.
-const COLD_BYTES: usize = 64 << 20;
+/// Sets of operands that a product is measured with at most.
 const SETS_MAX: usize = 32;
 /// How often a kernel is measured: at least and at most so often, and no more once this long was spent.
 const REPEATS_MIN: usize = 5;
@@ -42,37 +43,39 @@ const UPDATES: Duration = Duration::from_millis(200);
 /// The shapes that a run's products and attention have.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Wanted {
-    products: Vec<(Product, usize, usize, usize)>,
+    products: Vec<ProductShape>,
     attention: Vec<[usize; 5]>,
 }
 
 impl Wanted {
-    /// The shapes of a model and of its largest micro-batch.
-    pub fn new(config: &ModelConfig, rows: usize, seq: usize) -> Wanted {
-        let (tokens, hidden) = (rows * seq, config.hidden);
-        let (query, key) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+    /// The shapes of a model and of its largest micro-batch of `rows`, of which a step has `micros`.
+    pub fn new(config: &ModelConfig, rows: usize, seq: usize, micros: usize) -> Wanted {
+        let (tokens, dims) = (rows * seq, Dims::new(config));
+        let (hidden, query, key) = (dims.hidden, dims.query(), dims.key());
         let tile = crate::head::Tiles::new(config.vocab, hidden).rows;
+        let in_layer = Reuse::of_layer(&dims, tokens);
         let projections = [
-            (hidden, query),
-            (hidden, key),
-            (query, hidden),
-            (hidden, config.mlp),
-            (config.mlp, hidden),
-            (hidden, tile),
+            (hidden, query, in_layer),
+            (hidden, key, in_layer),
+            (query, hidden, in_layer),
+            (hidden, dims.mlp, in_layer),
+            (dims.mlp, hidden, in_layer),
+            (hidden, tile, Reuse::of_tile(hidden, tile, tokens)),
         ];
-        let mut products: Vec<_> = projections
-            .iter()
-            .flat_map(|&(inputs, outputs)| {
-                [
-                    (Product::Forward, tokens, outputs, inputs),
-                    (Product::BackwardInput, tokens, inputs, outputs),
-                    (Product::BackwardWeight, outputs, inputs, tokens),
-                ]
+        let of = |(inputs, outputs, reuse): (usize, usize, Reuse)| {
+            let shapes = [
+                (Product::Forward, tokens, outputs, inputs),
+                (Product::BackwardInput, tokens, inputs, outputs),
+                (Product::BackwardWeight, outputs, inputs, tokens),
+            ];
+            shapes.map(|(product, rows, columns, depth)| {
+                let reuse_bytes = reuse.bytes(product);
+                ProductShape { product, rows, columns, depth, reuse_bytes }.measured()
             })
-            .map(|(product, rows, columns, depth)| {
-                (product, measured_side(rows), measured_side(columns), measured_side(depth))
-            })
-            .collect();
+        };
+        let first = projections.map(|(inputs, outputs, _)| (inputs, outputs, Reuse::NONE));
+        let others = if micros > 1 { &projections[..] } else { &[] };
+        let mut products: Vec<_> = first.iter().chain(others).copied().flat_map(of).collect();
         products.sort_unstable();
         products.dedup();
         let attention = vec![compute::measured_attention([rows, seq, config.heads, config.kv_heads, config.head_dim])];
@@ -81,11 +84,7 @@ impl Wanted {
 
     /// Those that were not measured.
     pub fn missing(mut self, known: &Compute) -> Wanted {
-        let is_known = |&(product, rows, columns, depth): &(Product, usize, usize, usize)| {
-            let same = |p: &ProductPoint| (p.product, p.rows, p.columns, p.depth) == (product, rows, columns, depth);
-            known.products.iter().any(same)
-        };
-        self.products.retain(|wanted| !is_known(wanted));
+        self.products.retain(|wanted| !known.products.iter().any(|point| point.shape() == *wanted));
         self.attention.retain(|wanted| !known.attention.iter().any(|point| point.shape() == *wanted));
         self
     }
@@ -188,21 +187,22 @@ fn transfer_cost(cpu: &Cpu, dir: &Path) -> Result<f64> {
 }
 
 fn points(cpu: &Cpu, wanted: &Wanted, compute: &mut Compute) {
-    for &(product, rows, columns, depth) in &wanted.products {
+    for &shape in &wanted.products {
+        let ProductShape { product, rows, columns, depth, reuse_bytes } = shape;
         let operations = 2.0 * rows as f64 * columns as f64 * depth as f64;
-        let operations_per_s = operations / product_seconds(cpu, product, rows, columns, depth);
-        compute.products.push(ProductPoint { product, rows, columns, depth, operations_per_s });
+        let operations_per_s = operations / product_seconds(cpu, shape);
+        compute.products.push(ProductPoint { product, rows, columns, depth, reuse_bytes, operations_per_s });
     }
     for &shape in &wanted.attention {
         compute.attention.push(attention_point(cpu, shape));
     }
 }
 
-/// Operands that no cache holds any more when their turn comes again: in a step, too, every product meets matrices that
-/// were last used long ago.
-fn product_seconds(cpu: &Cpu, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
+/// In sets of operands, of which each has its turn again after the reuse distance.
+fn product_seconds(cpu: &Cpu, shape: ProductShape) -> f64 {
+    let ProductShape { product, rows, columns, depth, reuse_bytes } = shape;
     let floats = rows * columns + rows * depth + depth * columns;
-    let sets = (COLD_BYTES / (floats * size_of::<f32>())).clamp(2, SETS_MAX);
+    let sets = (reuse_bytes / (floats * size_of::<f32>())).clamp(2, SETS_MAX);
     let mut operands: Vec<_> =
         (0..sets).map(|_| (values(rows * depth), values(depth * columns), vec![0.0; rows * columns])).collect();
     let mut next = 0;
@@ -354,6 +354,7 @@ fn civil(mut days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::reuse::FAR;
     use super::*;
 
     #[test]
@@ -369,14 +370,18 @@ mod tests {
         let text = r#"{"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1,
             "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}"#;
         let config = ModelConfig::parse(text, Path::new("config.json")).unwrap();
-        let wanted = Wanted::new(&config, 2, 16);
+        let wanted = Wanted::new(&config, 2, 16, 1);
         let dir = tempfile::tempdir().unwrap();
         let mut profile = machine(&[dir.path().to_path_buf()], 2, &wanted).unwrap();
         assert!(wanted.clone().missing(&profile.compute).is_empty() && !wanted.missing(&Compute::assumed()).is_empty());
         assert_eq!(MachineProfile::parse(&profile.to_json(), Path::new("p.json")).unwrap(), profile);
-        let other = Wanted::new(&config, 3, 16);
+        let other = Wanted::new(&config, 3, 16, 1);
         add(&mut profile, &other).unwrap();
         assert!(other.clone().missing(&profile.compute).is_empty());
+        // With more micro-batches all products but the first ones meet weights that a cache may hold.
+        let twice = Wanted::new(&config, 3, 16, 2);
+        assert_eq!(twice.clone().missing(&profile.compute).products.len(), other.products.len());
+        assert!(twice.missing(&profile.compute).products.iter().all(|shape| shape.reuse_bytes < FAR));
 
         // In doubt nothing that was measured of the processor stays, and what was of the drives does.
         for point in &mut profile.compute.products {

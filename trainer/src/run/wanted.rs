@@ -39,7 +39,9 @@ pub fn wanted_by_run(run: &Path) -> WantedByRun {
 }
 
 fn wanted_of(settings: &Settings, config: &ModelConfig) -> Wanted {
-    Wanted::new(config, inputs::micro_batch(settings) as usize, settings.seq_len as usize)
+    let rows = inputs::micro_batch(settings).max(1);
+    let micros = settings.batch.div_ceil(rows);
+    Wanted::new(config, rows as usize, settings.seq_len as usize, micros as usize)
 }
 
 /// Where a run that is only planned would keep its pages.

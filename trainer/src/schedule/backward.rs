@@ -65,7 +65,7 @@ impl Writer<'_> {
                 accesses.push((activations.logits(tile, micro), Mode::Update));
             }
             let rows = self.it.tiles.range(tile).len();
-            let seconds = self.cost.tile_backward(self.tokens(micro), rows, self.it.kept.logits);
+            let seconds = self.cost.of(micro).tile_backward(self.tokens(micro), rows, self.it.kept.logits);
             self.push(Operation::TileBackward { tile, micro }, accesses, seconds);
         }
         self.push(Operation::TileGradient { tile }, Vec::new(), self.left_over());
@@ -83,7 +83,7 @@ impl Writer<'_> {
             let level = self.it.kept.layers[layer];
             accesses.extend(activations.saved(layer, micro, level).map(|run| (run, Mode::Read)));
             let (rows, window) = (self.it.micro_rows[micro], self.it.config.windows[layer]);
-            let seconds = self.cost.layer_backward(rows, window, level);
+            let seconds = self.cost.of(micro).layer_backward(rows, window, level);
             self.push(Operation::LayerBackward { layer, micro, level }, accesses, seconds);
         }
         let seconds = self.cost.sum_squares(self.it.manifest.units[unit].elements);

@@ -5,7 +5,7 @@
 //! both.
 
 use crate::block::{Dims, Level};
-use crate::profile::{GpuRates, Kernel, Product, Rates};
+use crate::profile::{GpuRates, Kernel, Product, ProductShape, Rates, Reuse};
 use crate::target::{Gpu, Precision, Target};
 use mt_kernels::norm2::LEAF;
 
@@ -22,6 +22,10 @@ pub(super) struct Cost<'a> {
     machine: Machine<'a>,
     dims: Dims,
     seq: usize,
+    /// Another micro-batch used the same weights just before.
+    follows: bool,
+    /// How far back the weights at hand were used.
+    reuse: Reuse,
 }
 
 impl<'a> Cost<'a> {
@@ -31,7 +35,22 @@ impl<'a> Cost<'a> {
             Target::Cpu => Machine::Cpu(rates),
             Target::Gpu(Gpu { precision, .. }) => Machine::Gpu(&rates.gpu, precision),
         };
-        Cost { machine, dims, seq }
+        Cost { machine, dims, seq, follows: false, reuse: Reuse::NONE }
+    }
+
+    /// Times of a micro-batch: the processor's caches may hold weights that the one before it used.
+    pub(super) fn of(self, micro: usize) -> Cost<'a> {
+        Cost { follows: micro > 0, ..self }
+    }
+
+    fn in_layer(self, tokens: usize) -> Cost<'a> {
+        let reuse = if self.follows { Reuse::of_layer(&self.dims, tokens) } else { Reuse::NONE };
+        Cost { reuse, ..self }
+    }
+
+    fn in_tile(self, rows: usize, tokens: usize) -> Cost<'a> {
+        let reuse = if self.follows { Reuse::of_tile(self.dims.hidden, rows, tokens) } else { Reuse::NONE };
+        Cost { reuse, ..self }
     }
 
     pub(super) fn ns(seconds: f64) -> u64 {
@@ -57,7 +76,11 @@ impl<'a> Cost<'a> {
     fn product(&self, product: Product, rows: usize, columns: usize, depth: usize) -> f64 {
         let operations = 2.0 * (rows as f64 * columns as f64 * depth as f64);
         match self.machine {
-            Machine::Cpu(rates) => operations / (rates.compute.product(product, rows, columns, depth) * rates.speed),
+            Machine::Cpu(rates) => {
+                let reuse_bytes = self.reuse.bytes(product);
+                let shape = ProductShape { product, rows, columns, depth, reuse_bytes };
+                operations / (rates.compute.product(shape) * rates.speed)
+            }
             Machine::Gpu(gpu, precision) => {
                 gpu.launch_s + operations / gpu.product(precision, product, rows, columns, depth)
             }
@@ -154,18 +177,20 @@ impl<'a> Cost<'a> {
     /// What a layer's backward computes again at a level.
     pub(super) fn again(&self, rows: usize, window: Option<usize>, level: Level) -> f64 {
         let tokens = rows * self.seq;
+        let it = self.in_layer(tokens);
         match level {
-            Level::Input => self.attention_forward(rows, window) + self.mlp_forward(tokens),
-            Level::Attention => self.mlp_forward(tokens),
+            Level::Input => it.attention_forward(rows, window) + it.mlp_forward(tokens),
+            Level::Attention => it.mlp_forward(tokens),
             Level::All => self.norm(tokens * self.dims.hidden) + self.swiglu(tokens),
         }
     }
 
     pub(super) fn layer_forward(&self, rows: usize, window: Option<usize>) -> f64 {
         let tokens = rows * self.seq;
-        self.attention_forward(rows, window)
-            + self.mlp_forward(tokens)
-            + self.forward(tokens, self.dims.mlp, self.dims.hidden)
+        let it = self.in_layer(tokens);
+        it.attention_forward(rows, window)
+            + it.mlp_forward(tokens)
+            + it.forward(tokens, self.dims.mlp, self.dims.hidden)
             + self.pass(tokens * self.dims.hidden, Kernel::Add)
     }
 
@@ -173,17 +198,18 @@ impl<'a> Cost<'a> {
         let Dims { hidden, mlp, qk_norm, .. } = self.dims;
         let (query, key, tokens) = (self.dims.query(), self.dims.key(), rows * self.seq);
         let heads = if qk_norm { self.norm_backward(tokens * (query + key)) } else { 0.0 };
-        let mlp_half = self.backward(tokens, mlp, hidden)
+        let it = self.in_layer(tokens);
+        let mlp_half = it.backward(tokens, mlp, hidden)
             + self.pass(tokens * mlp, Kernel::SwigluBackward)
-            + 2.0 * self.backward(tokens, hidden, mlp)
+            + 2.0 * it.backward(tokens, hidden, mlp)
             + self.norm_backward(tokens * hidden);
-        let attention_half = self.backward(tokens, query, hidden)
+        let attention_half = it.backward(tokens, query, hidden)
             + self.attention(rows, window).1
             + self.rope(tokens)
             + heads
             + self.norm(tokens * hidden)
-            + self.backward(tokens, hidden, query)
-            + 2.0 * self.backward(tokens, hidden, key)
+            + it.backward(tokens, hidden, query)
+            + 2.0 * it.backward(tokens, hidden, key)
             + self.norm_backward(tokens * hidden);
         self.again(rows, window, level) + mlp_half + attention_half
     }
@@ -199,7 +225,7 @@ impl<'a> Cost<'a> {
 
     /// Logits of a tile of `rows` vocabulary rows.
     pub(super) fn logits(&self, tokens: usize, rows: usize) -> f64 {
-        self.forward(tokens, self.dims.hidden, rows)
+        self.in_tile(rows, tokens).forward(tokens, self.dims.hidden, rows)
     }
 
     /// Logits of a tile, taken into the running log-sum-exp.
@@ -210,6 +236,7 @@ impl<'a> Cost<'a> {
     /// Gradients of a tile, its logits kept or computed again.
     pub(super) fn tile_backward(&self, tokens: usize, rows: usize, kept: bool) -> f64 {
         let again = if kept { 0.0 } else { self.logits(tokens, rows) };
-        again + self.pass(tokens * rows, Kernel::LossBackward) + self.backward(tokens, self.dims.hidden, rows)
+        let products = self.in_tile(rows, tokens).backward(tokens, self.dims.hidden, rows);
+        again + self.pass(tokens * rows, Kernel::LossBackward) + products
     }
 }

@@ -38,7 +38,7 @@ impl Writer<'_> {
         ];
         let level = self.it.kept.layers[layer];
         accesses.extend(activations.saved(layer, micro, level).map(|run| (run, Mode::Write)));
-        let seconds = self.cost.layer_forward(self.it.micro_rows[micro], self.it.config.windows[layer]);
+        let seconds = self.cost.of(micro).layer_forward(self.it.micro_rows[micro], self.it.config.windows[layer]);
         self.push(Operation::LayerForward { layer, micro, level }, accesses, seconds);
     }
 
@@ -85,7 +85,7 @@ impl Writer<'_> {
                 accesses.push((self.it.activations.logits(tile, micro), Mode::Write));
             }
             let rows = self.it.tiles.range(tile).len();
-            let seconds = self.cost.tile_forward(self.tokens(micro), rows);
+            let seconds = self.cost.of(micro).tile_forward(self.tokens(micro), rows);
             self.push(Operation::TileForward { tile, micro }, accesses, seconds);
         }
         self.push(Operation::DropTile { tile }, Vec::new(), self.left_over());

@@ -257,21 +257,25 @@ fn items(it: &Description<'_>) -> Vec<Vec<Choice>> {
     let cost = Cost::new(it.rates, it.target(), Dims::new(it.config), it.seq);
     let micros = || it.micro_rows.iter().copied().enumerate();
     let layer = |layer: usize| {
-        let again = |rows: usize, level| Cost::ns(cost.again(rows, it.config.windows[layer], level));
+        let again = |(micro, rows): (usize, usize), level| {
+            Cost::ns(cost.of(micro).again(rows, it.config.windows[layer], level))
+        };
         let choice = |level: Level| Choice {
             bytes: micros()
                 .filter_map(|(micro, _)| it.activations.saved(layer, micro, level))
                 .map(|run| it.activations.bytes(run))
                 .sum(),
             // Some of it is computed again in any case.
-            ns: micros().map(|(_, rows)| again(rows, level) - again(rows, Level::All)).sum(),
+            ns: micros().map(|micro| again(micro, level) - again(micro, Level::All)).sum(),
         };
         Level::EACH.map(choice).to_vec()
     };
     let tiles = || 0..it.tiles.count;
-    let again = |rows: usize, tile: usize| Cost::ns(cost.logits(rows * it.seq, it.tiles.range(tile).len()));
+    let again = |(micro, rows): (usize, usize), tile: usize| {
+        Cost::ns(cost.of(micro).logits(rows * it.seq, it.tiles.range(tile).len()))
+    };
     let head = vec![
-        Choice { bytes: 0, ns: micros().flat_map(|(_, rows)| tiles().map(move |tile| again(rows, tile))).sum() },
+        Choice { bytes: 0, ns: micros().flat_map(|micro| tiles().map(move |tile| again(micro, tile))).sum() },
         Choice {
             bytes: micros()
                 .flat_map(|(micro, _)| {

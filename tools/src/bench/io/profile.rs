@@ -68,7 +68,7 @@ fn wanted(name: &str) -> Result<Wanted, Failure> {
     let shape = find(name).expect("a shape of the table");
     let config = ModelConfig::parse(&shape.config_json(), Path::new(name))?;
     let rows = memory::micro_batch_auto(ROWS, SEQ);
-    Ok(Wanted::new(&config, rows as usize, SEQ as usize))
+    Ok(Wanted::new(&config, rows as usize, SEQ as usize, 1))
 }
 
 /// The built-in model's shapes.
@@ -76,7 +76,7 @@ fn built_in() -> Result<Wanted, Failure> {
     let config = ModelConfig::parse(default_model::CONFIG_JSON, Path::new("built-in config.json"))?;
     let (batch, seq) = (default_model::BATCH, default_model::SEQ_LEN);
     let rows = memory::micro_batch_auto(batch, seq);
-    Ok(Wanted::new(&config, rows as usize, seq as usize))
+    Ok(Wanted::new(&config, rows as usize, seq as usize, 1))
 }
 
 /// Number by number the median of values that are alike but for their numbers.
