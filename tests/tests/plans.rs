@@ -1,7 +1,7 @@
 //! `mt plan` from outside: what it says, what it refuses and how, that a run refuses the same and then does what the
 //! plan said; bounds on writes.
 
-use mt_tests::command::Place;
+use mt_tests::command::{Finished, Place};
 use mt_tests::small::{self, Small};
 use mt_trainer::profile::MachineProfile;
 use serde_json::Value;
@@ -30,6 +30,13 @@ fn number(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {value}"))
 }
 
+/// Bytes that a run's store has written over its life, as it counts them itself.
+fn ledger(place: &Place, run: &str) -> u64 {
+    let found = json(place, &format!("inspect {run} --json"));
+    let volumes = found["volumes"].as_array().unwrap_or_else(|| panic!("{found}"));
+    volumes.iter().map(|volume| number(volume, "/written_bytes")).sum()
+}
+
 #[test]
 fn a_plan_needs_no_weights_and_leaves_nothing_behind() {
     let place = place();
@@ -39,6 +46,11 @@ fn a_plan_needs_no_weights_and_leaves_nothing_behind() {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
     place.ok("plan --shape 8b --ram 64GiB --disk 1TiB");
+    // Of a run whose length is not known, 1,000 steps are told, with all that is told of a whole one.
+    let text = place.ok("plan --model c --ram 64MiB --tbw 600").out;
+    assert!(text.contains("1,000 steps: ") && text.contains("% of each drive's rated life; for a whole"), "{text}");
+    let plan = json(&place, "plan --model c --ram 64MiB --tbw 600 --json");
+    assert!(plan["totals"].is_null() && plan["thousand"]["drive_life_percent"].as_f64() > Some(0.0), "{plan}");
     assert!(place.ok("plan --list-shapes").out.contains("120b"));
     let shapes = json(&place, "plan --list-shapes --json");
     let shapes = shapes["shapes"].as_array().expect("shapes");
@@ -102,6 +114,10 @@ fn a_run_does_what_the_plan_said() {
     assert!(near(moved("disk_read_bytes"), read), "{} read, {read} said", moved("disk_read_bytes"));
     let found = moved("disk_write_bytes");
     assert!(near(found, written + commit), "{found} written, {written} and {commit} said");
+    // The whole run: the first step has no update before it, the last update comes behind the steps.
+    let said = number(&plan, "/totals/written_bytes");
+    let wrote = ledger(&place, "r");
+    assert!(wrote.abs_diff(said) <= said / 20, "{wrote} written in all, {said} said");
 }
 
 #[test]
@@ -197,10 +213,19 @@ fn the_store_never_writes_more_than_it_may() {
     assert!(stopped.err.contains("--max-writes"), "{stopped}");
     let done = place.metrics("part").len();
     assert!((1..40).contains(&done), "{done} steps");
-    // A plan knows it about: it leaves out what a commit writes beside pages.
+    // A plan knows it, refuses what a run refuses, and both accept what the refusal says.
     let plan = format!("plan {RUN} --steps 40 --durability full --checkpoint-every 1 --max-writes");
     let planned = json(&place, &format!("{plan} 12MiB --json"))["totals"]["stopped_after"].as_u64();
-    assert!(planned.is_some_and(|planned| (done..=2 * done).contains(&(planned as usize))), "{planned:?}, {done}");
+    assert!(planned.is_some_and(|planned| (planned as usize).abs_diff(done) <= 1), "{planned:?}, {done}");
+    let refused_alike = place.refused(&format!("{plan} 1MiB"), 3, &["--max-writes (import, a step and its commit)"]);
+    let least = |refused: &Finished| {
+        let (_, hint) = refused.err.rsplit_once("--max-writes ").unwrap_or_else(|| panic!("{refused}"));
+        hint.trim().to_owned()
+    };
+    assert_eq!(least(&refused_alike), least(&refused));
+    place.ok(&format!("{plan} {}", least(&refused)));
+    assert_eq!(place.run(&format!("{words} --max-writes {} --run least", least(&refused))).code, Some(130));
+    assert!(!place.metrics("least").is_empty());
     let text = place.ok(&format!("{plan} 12MiB")).out;
     assert!(text.contains("; --max-writes stops it, resumable, after about "), "{text}");
     assert!(!place.ok(&format!("{plan} 1GiB")).out.contains("--max-writes stops"));

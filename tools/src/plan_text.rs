@@ -1,6 +1,6 @@
 //! `mt plan` as text. Everything but sizes is predicted, and the lines say so.
 
-use crate::table::{count, line, parameters, seconds};
+use crate::table::{count, line, parameters, seconds, steps};
 use mt_trainer::model::shapes::SHAPES;
 use mt_trainer::run::size::human;
 use mt_trainer::run::{GpuPart, KeptCounts, Limits, Report, Step, Totals, WhatIf};
@@ -203,24 +203,23 @@ fn step(it: &Report) -> Vec<String> {
     lines
 }
 
+/// The run, or 1,000 steps where its length is not known.
 fn totals(it: &Report) -> Vec<String> {
-    let Some(totals) = &it.totals else {
-        let time = long(1_000.0 * it.step.seconds);
-        let commits = it.checkpoint_every.map_or(0.0, |every| it.step.commit_bytes as f64 / every as f64);
-        let written = 1_000.0 * (it.step.disk_write_bytes as f64 + commits) / TB;
-        let digits = if written < 1.0 { 3 } else { 1 };
-        let written = if it.limits.drives == 0 { String::new() } else { format!(" and write {written:.digits$} TB") };
-        let text = format!("predicted: 1,000 steps take {time}{written}; for a whole run give --data or --steps");
-        return vec![line("run", &text)];
-    };
-    let data = match totals.data_tokens {
-        None => String::new(),
-        Some(tokens) if totals.is_estimated => {
-            format!(" on about {} tokens (4 bytes each, no tokenizer)", count(tokens))
-        }
-        Some(tokens) => format!(" on {} tokens", count(tokens)),
-    };
-    vec![line("run", &format!("predicted: {} steps{data}: {}", count(totals.steps), run(totals, it.limits.drives)))]
+    let drives = it.limits.drives;
+    let whole = it.totals.iter().map(|totals| {
+        let data = match totals.data_tokens {
+            None => String::new(),
+            Some(tokens) if totals.is_estimated => {
+                format!(" on about {} tokens (4 bytes each, no tokenizer)", count(tokens))
+            }
+            Some(tokens) => format!(" on {} tokens", count(tokens)),
+        };
+        format!("predicted: {}{data}: {}", steps(totals.steps), run(totals, drives))
+    });
+    let part = it.thousand.iter().map(|totals| {
+        format!("predicted: {}: {}; for a whole run give --data or --steps", steps(totals.steps), run(totals, drives))
+    });
+    whole.chain(part).map(|text| line("run", &text)).collect()
 }
 
 /// A time of up to years.

@@ -35,6 +35,7 @@ mod tracks;
 mod train;
 mod verify;
 mod wanted;
+mod writes;
 
 pub use command_line::{CommandLine, quoted};
 pub use export::{Export, MAX_SHARD_BYTES, export};

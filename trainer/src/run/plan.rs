@@ -13,10 +13,12 @@ use super::command_line::CommandLine;
 use super::inputs::{self, Model, shapes};
 use super::memory;
 use super::observer::RamParts;
+use super::writes::Written;
 use crate::data::{Data, DataOptions, DataReport};
 use crate::error::{Error, Result};
 use crate::model::shapes::NamedShape;
 use crate::profile::{MachineProfile, Rates};
+use crate::schedule::Phase;
 use crate::settings::Settings;
 use crate::step::Shapes;
 use crate::target::Gpu;
@@ -58,7 +60,11 @@ pub fn plan(question: &Question<'_>) -> Result<Report> {
         // A plan leaves open what becomes of the trained model.
         let fitted = fit.or_refuse(Asked { command: question.command, is_new: true, has_export: true })?;
         let update = fitted.prepared.update_prediction();
-        Paper { question, fit, fitted: &fitted, update: update.as_ref() }.report(data)
+        let paper = Paper { question, fit, fitted: &fitted, update: update.as_ref() };
+        if let Some(max) = question.settings.max_writes.filter(|_| fitted.has_disk) {
+            paper.written().require(max, question.command)?;
+        }
+        paper.report(data)
     })
 }
 
@@ -163,6 +169,10 @@ impl Paper<'_> {
     fn report(&self, data: Option<Rows>) -> Result<Report> {
         let (settings, prepared) = (self.fit.settings, &self.fitted.prepared);
         let config = &self.fit.model.config;
+        let step = self.step();
+        let length = self.length(data)?;
+        let totals = |steps| self.totals(steps, data, &step);
+        let (totals, thousand) = (length.map(totals), length.is_none().then(|| totals(1_000)));
         let (more, what_if) = self.others();
         Ok(Report {
             model: self.fit.model.name.clone(),
@@ -183,9 +193,10 @@ impl Paper<'_> {
             gpu: self.gpu(),
             limits: self.limits(),
             places: self.places(),
-            step: self.step(),
+            step,
             update_only_seconds: self.update.map(|update| update.seconds),
-            totals: self.totals(data)?,
+            totals,
+            thousand,
             more,
             what_if,
         })
@@ -295,37 +306,43 @@ impl Paper<'_> {
         every as f64 * more.max(0.0)
     }
 
-    fn totals(&self, data: Option<Rows>) -> Result<Option<Totals>> {
+    /// What this run writes to its store.
+    fn written(&self) -> Written {
+        Written::of(self.fitted, self.update, self.parameters())
+    }
+
+    /// Steps of the run, where they are known.
+    fn length(&self, data: Option<Rows>) -> Result<Option<u64>> {
         let settings = self.fit.settings;
-        let steps = match (data, settings.steps) {
-            (Some(data), _) => inputs::total_steps(settings, data.rows)?,
-            (None, Some(steps)) => steps,
-            (None, None) => return Ok(None),
-        };
-        let prepared = &self.fitted.prepared;
-        let disk = &prepared.prediction.disk;
-        let last = self.update.map_or(0, |update| update.disk.write_bytes);
-        let commits = self.fitted.checkpoint_every.map_or(0, |every| steps.div_ceil(every));
-        // The import writes the weights alone: pages never written read as zeros.
-        let import = if self.fitted.has_disk { 4 * self.parameters() } else { 0 };
-        let written = (import + last)
-            .saturating_add(steps.saturating_mul(disk.write_bytes))
-            .saturating_add(commits.saturating_mul(disk.commit_bytes));
-        let each = disk.write_bytes + self.fitted.checkpoint_every.map_or(0, |every| disk.commit_bytes / every);
-        let bound = settings.max_writes.filter(|max| self.fitted.has_disk && *max < written);
-        let stopped_after = bound.map(|max| max.saturating_sub(import + last) / each.max(1));
+        match data {
+            Some(data) => inputs::total_steps(settings, data.rows).map(Some),
+            None => Ok(settings.steps),
+        }
+    }
+
+    /// A run of so many steps. Its first has no update before it, which comes when the steps are over.
+    fn totals(&self, steps: u64, data: Option<Rows>, step: &Step) -> Totals {
+        let every = self.fitted.checkpoint_every;
+        let commits = every.map_or(0, |every| steps.div_ceil(every));
+        let pending = step.phases.iter().find(|phase| phase.phase == Phase::Update && self.update.is_some());
+        let (not_in_first, idle) = pending.map_or((0, 0.0), |phase| (phase.disk_write_bytes, phase.seconds));
         let update = self.update.map_or(0.0, |update| update.seconds);
+        let seconds = if steps == 0 { 0.0 } else { steps as f64 * step.seconds - idle + update };
+        let written = self.written();
+        let written_bytes = written.in_all(steps, commits, not_in_first);
+        let bound = self.fit.settings.max_writes.filter(|_| self.fitted.has_disk);
+        let within = bound.map(|max| written.steps_within(max, every, not_in_first));
         let drives = self.drives().max(1) as f64;
-        let life = self.question.drive_life_bytes.map(|life| 100.0 * written as f64 / drives / life as f64);
-        Ok(Some(Totals {
+        let life = self.question.drive_life_bytes.filter(|_| self.fitted.has_disk);
+        Totals {
             data_tokens: data.map(|data| data.tokens),
             is_estimated: data.is_some_and(|data| data.is_estimated),
             steps,
-            seconds: steps as f64 * prepared.prediction.seconds + update,
-            written_bytes: written,
-            stopped_after,
-            drive_life_percent: life,
-        }))
+            seconds,
+            written_bytes,
+            stopped_after: within.filter(|within| *within < steps),
+            drive_life_percent: life.map(|life| 100.0 * written_bytes as f64 / drives / life as f64),
+        }
     }
 
     /// The same with more tokens a step, and on other machines. Every line is a question of its own.

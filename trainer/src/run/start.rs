@@ -11,18 +11,19 @@ use super::note::NoteBase;
 use super::observer::{Ending, Event, Observer, Planned, RamParts, Summary, VramUse};
 use super::processes::{Predicted, ProcessStart};
 use super::sample;
-use super::steps::{Steps, StepsDone, Writes};
+use super::steps::{Steps, StepsDone};
 use super::trace::{Trace, Traced};
+use super::writes::{Writes, Written};
 use super::{files, memory, metrics, size};
 use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, OutFolder, State};
-use crate::error::{Error, Part, Result};
+use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::model::Manifest;
 use crate::profile::{MachineProfile, Origin, Rates};
 use crate::settings::{Durability, Settings, Warmup};
 use crate::step::{Hyper, Processors, Trainer};
 use mt_engine::plan::Residency;
-use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError, record_bytes};
+use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError};
 use mt_kernels::Cpu;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -103,7 +104,7 @@ impl Start<'_> {
             observer.event(&Event::Notice(&format!("RAM: {}", auto.describe())));
         }
         let fitted = self.fit(ram)?;
-        self.writes(&fitted)?;
+        self.max_writes(&fitted)?;
         let parts = RamParts::of(&ram, &fitted.prepared);
         let planned = self.planned(&fitted, parts)?;
         observer.event(&Event::Planned(&planned));
@@ -280,27 +281,18 @@ impl Start<'_> {
         self.fit_into(ram, disk, &stores, &self.rates(&stores)).too_small(path, need, self.asked())
     }
 
-    /// The bound on the store's writes. A new run whose import and first step exceed it is refused.
-    fn writes(&self, fitted: &Fitted) -> Result<Option<Writes>> {
+    /// What this run writes to its store, and the bound on it.
+    ///
+    /// # Errors
+    /// A new run's import and first step exceed the bound.
+    fn max_writes(&self, fitted: &Fitted) -> Result<Option<(u64, Written)>> {
         let Some(max) = self.settings.max_writes.filter(|_| fitted.has_disk) else { return Ok(None) };
-        let disk = &fitted.prepared.prediction.disk;
-        // Page table, note and superblocks come with every commit.
-        let commit = disk.commit_bytes + record_bytes(&fitted.prepared.regions);
-        let update = fitted.prepared.update_prediction().map_or(0, |update| update.disk.write_bytes);
-        let writes = Writes { max, before: 0, step: disk.write_bytes + commit, last: update + commit };
-        let import = 4 * self.inputs.model.manifest.elements();
-        let need = import + writes.step + writes.last;
-        if self.committed.is_none() && need > max {
-            let hint = format!("run: {}", self.process.command.with("max-writes", &size::flag(need)));
-            return Err(Error::DoesNotFit {
-                part: Part::Disk,
-                what: "--max-writes (import, a step and its commit)".to_owned(),
-                need_bytes: need,
-                have_bytes: max,
-                hint: Some(hint),
-            });
+        let update = fitted.prepared.update_prediction();
+        let written = Written::of(fitted, update.as_ref(), self.inputs.model.manifest.elements());
+        if self.committed.is_none() {
+            written.require(max, &self.process.command)?;
         }
-        Ok(Some(writes))
+        Ok(Some((max, written)))
     }
 
     fn steps(
@@ -318,7 +310,7 @@ impl Start<'_> {
         let drift = Drift::new(predicted.clone(), rates, origin == Origin::Assumed);
         let start = ProcessStart::new(planned, predicted, self.process.profile.describe(), settings);
         let ledger: u64 = engine.identity().ledger.iter().map(|volume| volume.write_bytes).sum();
-        let writes = self.writes(&fitted)?.map(|writes| Writes { before: ledger, ..writes });
+        let writes = self.max_writes(&fitted)?.map(|(max, written)| Writes::new(max, ledger, &written));
         let notes = NoteBase {
             run: engine.identity().uuid.to_string(),
             total_steps: self.inputs.total_steps,

@@ -13,6 +13,7 @@ use super::observer::{Ending, Event, GpuShare, Observer};
 use super::processes::{self, Last, ProcessEnd, ProcessLine, ProcessStart};
 use super::size;
 use super::trace::Trace;
+use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::profile::Measured;
 use crate::step::{Outcome, Trainer};
@@ -39,27 +40,6 @@ pub(super) struct Steps<'a> {
     pub drift: Drift,
     /// A timeline, if one is wanted.
     pub trace: Option<Trace>,
-}
-
-/// A bound on what a store may write over its life, and what steps write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Writes {
-    /// The bound.
-    pub max: u64,
-    /// Written before this process, by the store's ledger.
-    pub before: u64,
-    /// Predicted for a step, with a commit.
-    pub step: u64,
-    /// Predicted for the update and the commit at a stop.
-    pub last: u64,
-}
-
-impl Writes {
-    /// Bytes that the store has written once it stops after another step; `measured` are those of this process and of
-    /// its last step.
-    fn after_another(&self, measured: (u64, u64)) -> u64 {
-        self.before + measured.0 + self.step.max(measured.1) + self.last
-    }
 }
 
 /// What the steps of this process came to.

@@ -50,6 +50,8 @@ pub struct Report {
     pub update_only_seconds: Option<f64>,
     /// The whole run; none where its length is not known.
     pub totals: Option<Totals>,
+    /// A run of 1,000 steps; none where the length is known.
+    pub thousand: Option<Totals>,
     /// The same with more tokens a step.
     pub more: Vec<More>,
     /// The same on another machine.
@@ -183,9 +185,9 @@ pub struct Totals {
     pub is_estimated: bool,
     /// Steps.
     pub steps: u64,
-    /// Time.
+    /// Time, with the last update.
     pub seconds: f64,
-    /// Bytes written, import and commits included.
+    /// Bytes written, import, commits and the last update included.
     pub written_bytes: u64,
     /// Steps after which `--max-writes` stops the run, about; none where it does not.
     pub stopped_after: Option<u64>,
