@@ -47,8 +47,11 @@ pub struct PhaseTime {
     pub phase: Phase,
     /// All of its time; with a GPU, of the GPU's.
     pub seconds: f64,
-    /// Its computation with all cores, or the GPU, for itself.
+    /// Its computation with all cores, or with a GPU the GPU's, for itself.
     pub compute_seconds: f64,
+    /// The processor's computation for itself: beside a GPU its updates, which take of the step's time only what the
+    /// GPU waits for them; without one all of `compute_seconds`.
+    pub processor_seconds: f64,
     /// Waiting for pages.
     pub wait_seconds: f64,
     /// Of it: for a commit.
@@ -74,6 +77,7 @@ impl PhaseTime {
             phase,
             seconds: 0.0,
             compute_seconds: 0.0,
+            processor_seconds: 0.0,
             wait_seconds: 0.0,
             commit_wait_seconds: 0.0,
             disk_read_bytes: 0,
@@ -97,6 +101,7 @@ pub(super) fn mean(sweeps: &[(u32, Vec<PhaseTime>)]) -> Vec<PhaseTime> {
         for ((sum, of_sweep), longest) in mean.iter_mut().zip(phases).zip(&mut longest) {
             sum.seconds += share * of_sweep.seconds;
             sum.compute_seconds += share * of_sweep.compute_seconds;
+            sum.processor_seconds += share * of_sweep.processor_seconds;
             sum.wait_seconds += share * of_sweep.wait_seconds;
             sum.commit_wait_seconds += share * of_sweep.commit_wait_seconds;
             sum.disk_read_bytes += bytes(of_sweep.disk_read_bytes, share);
@@ -152,6 +157,7 @@ pub(super) fn times(program: &Program, plan: &Plan, timeline: &Timeline, profile
         time.commit_wait_seconds += seconds(span.commit_ns);
         if let Some(computed) = computed {
             time.compute_seconds += computed;
+            time.processor_seconds += computed;
             time.wait_seconds += seconds(span.commit_ns);
             continue;
         }

@@ -45,8 +45,12 @@ pub(super) fn times(
             time.commit_wait_seconds += seconds(span.commit_ns);
         }
         if let Node::Work { ns, .. } = node {
-            time.compute_seconds += seconds(*ns);
-            time.seconds += if on_device { seconds(span.end_ns - span.begin_ns) } else { 0.0 };
+            if on_device {
+                time.compute_seconds += seconds(*ns);
+                time.seconds += seconds(span.end_ns - span.begin_ns);
+            } else {
+                time.processor_seconds += seconds(*ns);
+            }
             continue;
         }
         let interval = intervals.next().expect("one interval per access");
