@@ -1,11 +1,12 @@
 //! `mt plan` as text. Everything but sizes is predicted, and the lines say so.
 
-use crate::table::{count, line, parameters, seconds, steps};
+use crate::report::no_disk;
+use crate::table::{count, line, parameters, seconds, steps, tokens_per_s};
+use mt_trainer::digits::digits;
 use mt_trainer::model::shapes::SHAPES;
-use mt_trainer::run::size::human;
+use mt_trainer::run::size::{decimal, human};
 use mt_trainer::run::{GpuPart, KeptCounts, Limits, Report, Step, Totals, WhatIf};
 
-const TB: f64 = 1e12;
 const DAY: f64 = 86_400.0;
 
 /// The known shapes, a line each.
@@ -43,16 +44,16 @@ pub fn report(it: &Report) -> Vec<String> {
     lines.push(line("step", &shape(it)));
     lines.push(line("recompute", &kept(&it.kept)));
     lines.extend(it.gpu.iter().map(vram));
-    lines.extend(limits(&it.limits, it.gpu.is_some()));
+    lines.extend(limits(&it.limits, it.gpu.as_ref()));
     lines.push(String::new());
     lines.extend(places(it));
     lines.push(String::new());
     lines.extend(step(it));
     lines.extend(totals(it));
     lines.extend(it.more.iter().map(|more| {
-        let found = match (more.seconds, more.tokens_per_s) {
-            (Some(time), Some(rate)) => format!("{} a step, {rate:.1} tokens/s", seconds(time)),
-            _ => "does not fit".to_owned(),
+        let found = match more.seconds {
+            Some(time) => format!("{} a step, {}", seconds(time), tokens_per_s(more.tokens as f64, time)),
+            None => "does not fit".to_owned(),
         };
         line(&format!("{} x batch", more.times), &format!("predicted: {} tokens a step, {found}", count(more.tokens)))
     }));
@@ -112,8 +113,8 @@ fn kept(it: &KeptCounts) -> String {
     format!("{all} layers keep all, {attention} keep attention, {input} recompute; the head {head}")
 }
 
-fn limits(it: &Limits, has_gpu: bool) -> Vec<String> {
-    let holds = if has_gpu { "" } else { " (holds a layer)" };
+fn limits(it: &Limits, gpu: Option<&GpuPart>) -> Vec<String> {
+    let holds = if gpu.is_some() { "" } else { " (holds a layer)" };
     let ram = format!(
         "{}: program {}, workspace {}{holds}, pages {} ({} of them stay); peak predicted: {}",
         human(it.ram),
@@ -124,7 +125,7 @@ fn limits(it: &Limits, has_gpu: bool) -> Vec<String> {
         human(it.ram_peak)
     );
     let disk = match it.drives {
-        0 => "none: all pages stay in RAM".to_owned(),
+        0 => no_disk(gpu.map_or(0, |gpu| gpu.vram_placed), it.ram_placed).to_owned(),
         1 => format!("{} on one drive", human(it.disk)),
         drives => format!("{} on {drives} drives", human(it.disk)),
     };
@@ -147,12 +148,13 @@ fn places(it: &Report) -> Vec<String> {
 }
 
 fn step(it: &Report) -> Vec<String> {
-    let Step { seconds: time, lower_bound_seconds, tokens_per_s, .. } = it.step;
+    let Step { seconds: time, lower_bound_seconds, .. } = it.step;
     let mut lines = vec![line(
         "time",
         &format!(
-            "predicted: {} a step, {tokens_per_s:.1} tokens/s; at least {} with this traffic",
+            "predicted: {} a step, {}; at least {} with this traffic",
             seconds(time),
+            tokens_per_s(it.tokens() as f64, time),
             seconds(lower_bound_seconds)
         ),
     )];
@@ -233,13 +235,13 @@ fn run(totals: &Totals, drives: u64) -> String {
         return time;
     }
     let life = match totals.drive_life_percent {
-        Some(percent) => format!("{percent:.2}% of each drive's rated life"),
+        Some(percent) => format!("{}% of each drive's rated life", digits(percent)),
         None => "share of the drives' rated life unknown (--tbw)".to_owned(),
     };
     let stopped = totals.stopped_after.map_or(String::new(), |steps| {
         format!("; --max-writes stops it, resumable, after about {} of them", count(steps))
     });
-    format!("{time}, {:.3} TB written, {life}{stopped}", totals.written_bytes as f64 / TB)
+    format!("{time}, {} written, {life}{stopped}", decimal(totals.written_bytes))
 }
 
 fn what_if(it: &WhatIf) -> String {

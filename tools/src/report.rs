@@ -1,7 +1,7 @@
 //! What a run says in words: its plan before, its measurements after. Everything that was not measured carries the word
 //! "predicted".
 
-use crate::table::{self, count, line, parameters, rate, seconds};
+use crate::table::{self, count, line, parameters, rate, seconds, tokens_per_s};
 use mt_trainer::run::size::human;
 use mt_trainer::run::{Ending, GpuShare, Planned, StepRecord, Summary, VramUse, quoted};
 use mt_trainer::target::{Gpu, Target};
@@ -52,7 +52,7 @@ pub fn plan(planned: &Planned) -> Vec<String> {
     lines.extend(bytes);
     lines.extend([line("length", &format!("{length}, {shape}")), line("state", &state), line("RAM", &parts)]);
     match planned.stores.as_slice() {
-        [] => lines.push(line("disk", "none: all pages stay in RAM")),
+        [] => lines.push(line("disk", no_disk(planned.vram_placed, planned.ram.placed))),
         stores => {
             let moved = format!(
                 "predicted: a step reads {} and writes {}; {} move{} {}",
@@ -68,6 +68,15 @@ pub fn plan(planned: &Planned) -> Vec<String> {
     }
     lines.push(line("commits", &commits(planned)));
     lines
+}
+
+/// That there is no store, and where the pages are, of which so many bytes stay in VRAM and in RAM.
+pub fn no_disk(in_vram: u64, in_ram: u64) -> &'static str {
+    match (in_vram > 0, in_ram > 0) {
+        (true, true) => "none: all pages stay in VRAM and RAM",
+        (true, false) => "none: all pages stay in VRAM",
+        (false, _) => "none: all pages stay in RAM",
+    }
 }
 
 fn commits(planned: &Planned) -> String {
@@ -89,12 +98,12 @@ pub fn step(record: &StepRecord, total_steps: u64) -> String {
     };
     let width = total_steps.to_string().len();
     format!(
-        "step {:>width$}/{total_steps}  loss {:.4}{norm}  lr {:.2e}  {}  {:.0} tokens/s{moved}",
+        "step {:>width$}/{total_steps}  loss {:.4}{norm}  lr {:.2e}  {}  {}{moved}",
         record.step,
         record.loss,
         record.lr,
         seconds(record.seconds),
-        record.tokens as f64 / record.seconds.max(1e-9)
+        tokens_per_s(record.tokens as f64, record.seconds)
     )
 }
 
@@ -136,11 +145,11 @@ fn moved(summary: &Summary) -> [String; 3] {
         _ => format!("{}, {} a step, {}", human(bytes), human(bytes / steps), rate(bytes, summary.seconds)),
     };
     let ram = format!(
-        "{} at the peak of a budget of {}; {} of pages stayed; {:.0} tokens/s",
+        "{} at the peak of a budget of {}; {} of pages stayed; {}",
         human(summary.peak_ram_bytes),
         human(summary.ram.budget),
         human(summary.ram.placed),
-        summary.tokens as f64 / summary.seconds.max(1e-9)
+        tokens_per_s(summary.tokens as f64, summary.seconds)
     );
     let waits =
         format!("{}; the computation waited {}", through(summary.disk_read_bytes), seconds(summary.wait_seconds));

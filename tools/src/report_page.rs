@@ -11,6 +11,7 @@ use crate::table::{count, parameters, seconds, steps as count_steps};
 use charts::{Axes, bar, curve, stacked};
 use digest::{Digest, Value, buckets};
 use html::{escape, section, tile};
+use mt_trainer::digits::digits;
 use mt_trainer::measure::updates::ELEMENT_BYTES;
 use mt_trainer::run::size::human;
 use mt_trainer::run::{History, Predicted, StepRecord};
@@ -72,7 +73,7 @@ fn head(history: &History, digest: &Digest<'_>, name: &str) -> String {
         let said = digest.predicted().map_or(String::new(), |said| format!("; predicted {}", seconds(said.seconds)));
         let mean = digest.mean_seconds().map_or(String::new(), seconds);
         out.push_str(&tile("a step takes, the mean", &mean, &(median + &said)));
-        let rate = digest.tokens_per_s().map_or(String::new(), |rate| format!("{rate:.0}"));
+        let rate = digest.tokens_per_s().map_or(String::new(), digits);
         let all: f64 = digest.steps.iter().map(|step| step.seconds).sum();
         out.push_str(&tile("tokens/s", &rate, &format!("{} in steps", seconds(all))));
         let budget = start.map_or(String::new(), |start| format!("of a budget of {}", human(start.ram_bytes)));
@@ -202,7 +203,7 @@ fn about(digest: &Digest<'_>) -> String {
              processor's, which binds its updates, is in the waits for the processor, the GPU's in what it computes."
         );
     }
-    let rate = |bytes_per_s: f64| format!("{:.1} GB/s", bytes_per_s * 1e-9);
+    let rate = |bytes_per_s: f64| format!("{} GB/s", digits(bytes_per_s * 1e-9));
     let found = digest.update_bytes_per_s().map_or(String::new(), |(found, planned)| {
         let planned = planned.map_or(String::new(), |planned| format!(", where the plan had {}", rate(planned)));
         format!(": it moved {}{planned}", rate(found))
@@ -238,7 +239,7 @@ fn compared(means: &[(&str, &str, Option<f64>)], all: f64, said: Option<&Predict
     format!(
         "<div class=\"bars\"><span>measured</span>{}<b>{}</b><span>predicted</span>{}<b>{}</b></div>\
          <p class=\"note\">The mean of {} that are typical, and the plan's step; the dashed line is the plan's too. It \
-         cannot take less than {} with this traffic.</p>",
+         cannot take less than {} with this traffic on this profile.</p>",
         bar(&measured, widest, &label),
         seconds(all),
         bar(&planned, widest, &label),

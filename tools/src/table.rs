@@ -1,5 +1,6 @@
-//! Small pieces of text output: labelled lines, numbers with separators, durations.
+//! Small pieces of text output: labelled lines, numbers with separators, durations, rates.
 
+use mt_trainer::digits::digits;
 use mt_trainer::run::size::human;
 
 /// A line with a label in a column of its own.
@@ -34,7 +35,7 @@ pub fn parameters(number: u64) -> String {
     }
 }
 
-/// Seconds with two or three digits.
+/// A time with two or three digits that say something.
 pub fn seconds(seconds: f64) -> String {
     match seconds {
         s if s >= 3_599.5 => {
@@ -47,8 +48,16 @@ pub fn seconds(seconds: f64) -> String {
         }
         s if s >= 10.0 => format!("{s:.0} s"),
         s if s >= 1.0 => format!("{s:.1} s"),
-        s => format!("{s:.3} s"),
+        s if s >= 0.099_95 => format!("{s:.3} s"),
+        s if s >= 0.000_999_5 => format!("{} ms", digits(1e3 * s)),
+        s if s > 0.0 => format!("{} us", digits(1e6 * s)),
+        _ => "0 s".to_owned(),
     }
+}
+
+/// Tokens a second; in no time, none.
+pub fn tokens_per_s(tokens: f64, seconds: f64) -> String {
+    format!("{} tokens/s", digits(if seconds > 0.0 { tokens / seconds } else { 0.0 }))
 }
 
 /// Bytes a second.
@@ -69,6 +78,11 @@ mod tests {
             (seconds(0.5), seconds(61.0), seconds(125.0)),
             ("0.500 s".into(), "61 s".into(), "2 min 5 s".into())
         );
+        let small = [0.38904, 0.0999, 0.005_21, 0.000_999_9, 1.25e-5, 0.0].map(seconds);
+        assert_eq!(small, ["0.389 s", "99.9 ms", "5.21 ms", "1.00 ms", "12.5 us", "0 s"]);
+        let rates = [(1.0, 5.0), (512.0, 0.389), (4_096.0, 201.0), (1.0, 0.0)];
+        let rates = rates.map(|(tokens, seconds)| tokens_per_s(tokens, seconds));
+        assert_eq!(rates, ["0.200 tokens/s", "1316 tokens/s", "20.4 tokens/s", "0 tokens/s"]);
         assert_eq!((seconds(479.6), seconds(3_599.7)), ("8 min 0 s".into(), "1 h 0 min".into()));
     }
 }

@@ -6,6 +6,7 @@ mod carve;
 pub mod checkpoint;
 pub mod data;
 pub mod default_model;
+pub mod digits;
 pub mod error;
 pub mod gpu;
 pub mod head;

@@ -95,6 +95,13 @@ fn golden_8b_on_a_gpu_and_a_drive() {
     check_on("gpu_8b_drive", words, &shipped("workstation.json"));
 }
 
+/// A GPU that holds all: no page stays anywhere else.
+#[test]
+fn golden_in_vram() {
+    let words = "--shape 1.5b --seq-len 1024 --vram 60GiB --ram 118GiB --durability none --discard --batch 8";
+    check_on("gpu_in_vram", words, &shipped("h200.json"));
+}
+
 #[test]
 fn golden_gpu_does_not_fit() {
     let words = "--shape 7b --seq-len 1024 --vram 2GiB --ram 112GiB --durability none --discard --batch 8";

@@ -4,6 +4,7 @@ use super::NOT_RECORDED;
 use super::digest::{Digest, Process};
 use super::html::{escape, table};
 use crate::table::{count, rate, seconds};
+use mt_trainer::digits::digits;
 use mt_trainer::run::size::human;
 use mt_trainer::run::{GpuRecord, History, StepRecord};
 use std::fmt::Write;
@@ -123,9 +124,9 @@ pub fn drives(history: &History, digest: &Digest<'_>, life: Option<f64>) -> Stri
                 let percent = 100.0 * ledger.write_bytes as f64 / life;
                 let width = percent.min(100.0);
                 format!(
-                    "<span class=\"wear\"><i style=\"width:{width:.2}%\"></i></span>{} of {:.0} TB",
+                    "<span class=\"wear\"><i style=\"width:{width:.2}%\"></i></span>{} of {} TB",
                     share(percent),
-                    life / 1e12
+                    digits(life / 1e12)
                 )
             });
             let path = escape(&volume.path.display().to_string());

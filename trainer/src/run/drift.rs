@@ -8,6 +8,7 @@
 
 use super::processes::Predicted;
 use super::size::human;
+use crate::digits::digits;
 use crate::profile::Measured;
 use crate::step::{GpuTimes, StepTimes};
 use mt_engine::stats::Moving;
@@ -210,16 +211,6 @@ impl Drift {
 fn rate(moving: Moving) -> Option<f64> {
     let is_enough = moving.bytes >= FULL_BYTES_MIN && moving.ns >= FULL_NS_MIN;
     is_enough.then(|| moving.bytes as f64 / (moving.ns as f64 * 1e-9))
-}
-
-/// A number with three digits.
-fn digits(number: f64) -> String {
-    match number {
-        n if n >= 99.95 => format!("{n:.0}"),
-        n if n >= 9.995 => format!("{n:.1}"),
-        n if n >= 0.9995 => format!("{n:.2}"),
-        n => format!("{n:.3}"),
-    }
 }
 
 #[cfg(test)]

@@ -85,6 +85,8 @@ pub struct Planned {
     pub threads: u64,
     /// RAM budget and its parts.
     pub ram: RamParts,
+    /// Bytes of pages that stay in VRAM.
+    pub vram_placed: u64,
     /// What a step is expected to cost.
     pub prediction: Prediction,
 }

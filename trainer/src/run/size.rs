@@ -3,6 +3,8 @@
 //! KiB, MiB, GiB, TiB are powers of 1,024; kB, MB, GB, TB powers of 1,000; a bare number is bytes. Case does not
 //! matter.
 
+use crate::digits::digits;
+
 const UNITS: [(&str, u64); 10] = [
     ("kib", 1 << 10),
     ("mib", 1 << 20),
@@ -44,14 +46,19 @@ pub fn human(bytes: u64) -> String {
         value /= 1_024.0;
         unit += 1;
     }
-    let decimals = if unit == 0 || value >= 99.95 {
-        0
-    } else if value >= 9.995 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.decimals$} {}", NAMES[unit])
+    format!("{} {}", if unit == 0 { bytes.to_string() } else { digits(value) }, NAMES[unit])
+}
+
+/// Bytes for people in powers of 1,000, as drives are rated: three digits and a unit.
+pub fn decimal(bytes: u64) -> String {
+    const NAMES: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < NAMES.len() {
+        value /= 1_000.0;
+        unit += 1;
+    }
+    format!("{} {}", if unit == 0 { bytes.to_string() } else { digits(value) }, NAMES[unit])
 }
 
 /// A size as a flag takes it, rounded up to whole MiB.
@@ -97,6 +104,9 @@ mod tests {
             (1_048_575, "1.00 MiB"),
         ] {
             assert_eq!(human(bytes), text);
+        }
+        for (bytes, text) in [(999, "999 B"), (999_600, "1.00 MB"), (16_400_000_000, "16.4 GB"), (2 << 50, "2252 TB")] {
+            assert_eq!(decimal(bytes), text);
         }
         assert_eq!(flag((64 << 20) + 1), "65MiB");
     }

@@ -431,6 +431,7 @@ impl Start<'_> {
             target: settings.target(),
             threads: settings.threads,
             ram,
+            vram_placed: fitted.prepared.device().map_or(0, |share| share.placed_bytes),
             prediction: fitted.prepared.prediction.clone(),
         })
     }

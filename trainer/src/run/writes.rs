@@ -10,12 +10,13 @@ use super::budget::Fitted;
 use super::command_line::CommandLine;
 use super::size;
 use crate::error::{Error, Part, Result};
+use crate::layout::{HI, LO};
 use mt_engine::{Prediction, record_bytes};
 
 /// What the parts of a run write, in bytes; all 0 without a store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Written {
-    /// The import, and the commit of it: weights alone, since pages never written read as zeros.
+    /// The import, and the commit of it if there are commits: weights alone, since pages never written read as zeros.
     pub import: u64,
     /// A step with an update, commits apart.
     pub step: u64,
@@ -31,10 +32,15 @@ impl Written {
         if !fitted.has_disk {
             return Written::default();
         }
-        let disk = &fitted.prepared.prediction.disk;
-        let records = fitted.checkpoint_every.map_or(0, |_| record_bytes(&fitted.prepared.regions));
+        let prepared = &fitted.prepared;
+        let disk = &prepared.prediction.disk;
+        let (records, import) = match fitted.checkpoint_every {
+            Some(_) => (record_bytes(&prepared.regions), 4 * elements),
+            // What stays in RAM or VRAM is not written at all.
+            None => (0, [HI, LO].map(|region| prepared.residence()[region.0 as usize].streamed_bytes).iter().sum()),
+        };
         Written {
-            import: 4 * elements + records,
+            import: import + records,
             step: disk.write_bytes,
             commit: disk.commit_bytes + records,
             update: update.map_or(0, |update| update.disk.write_bytes),
