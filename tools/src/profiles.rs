@@ -9,6 +9,7 @@
 
 use crate::failure::Failure;
 use crate::say;
+use crate::table::seconds;
 use mt_engine::space::existing;
 use mt_trainer::profile::probe::Wanted;
 use mt_trainer::profile::probe::today;
@@ -92,7 +93,7 @@ impl Choice {
         let assumed = || MachineProfile::assumed(machine.cores);
         match self {
             Choice::Assumed => Ok(assumed()),
-            Choice::File(path) => Ok(MachineProfile::read(path)?),
+            Choice::File(path) => Ok(MachineProfile::read(path).map_err(|error| error.named_by("--profile"))?),
             Choice::Auto => {
                 let saved = saved(&machine).map(|profile| completed(profile, request));
                 let found = saved.or_else(|| probed(&machine, request));
@@ -213,14 +214,15 @@ fn probe(request: &Request, wanted: &Wanted, kept: Option<(&Path, MachineProfile
     };
     let told = String::from_utf8_lossy(&output.stderr);
     told.lines().for_each(|line| say::err(line.strip_prefix("mt: ").unwrap_or(line)));
-    if let Some((file, known)) = &kept {
-        if profile == *known {
-            return Some(profile);
+    let found = match &kept {
+        Some((_, known)) if profile == *known => return Some(profile),
+        Some((file, known)) => {
+            keep(Some(file), &profile);
+            profile.news_in_words(known)
         }
-        keep(Some(file), &profile);
-    }
-    let seconds = begin.elapsed().as_secs_f64();
-    say::err(format_args!("probed this machine in {seconds:.1} s: {}", profile.rates_in_words()));
+        None => profile.rates_in_words(),
+    };
+    say::err(format_args!("probed this machine in {}: {found}", seconds(begin.elapsed().as_secs_f64())));
     Some(profile)
 }
 

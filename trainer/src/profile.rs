@@ -19,6 +19,7 @@ pub use feedback::Measured;
 pub use gpu::GpuRates;
 pub use reuse::Reuse;
 
+use crate::digits::digits;
 use crate::error::{Error, Result};
 use crate::input;
 use mt_engine::{DeviceId, Profile};
@@ -252,17 +253,44 @@ impl MachineProfile {
         let fastest = self.compute.products.iter().map(|point| point.operations_per_s).fold(0.0, f64::max);
         let gpus: Vec<String> = self.gpus.iter().map(|gpu| format!("; {}", gpu.in_words())).collect();
         format!(
-            "products up to {:.0} G operations/s on {} threads, AdamW {:.2} G elements/s; disk {:.2} GB/s read, {:.2} \
-             written, {:.2} both ways, {:.2} core-seconds a GB{}",
-            fastest * 1e-9,
+            "products up to {} G operations/s on {} threads, AdamW {} G elements/s; disk {} GB/s read, {} written, {} both \
+             ways, {:.2} core-seconds a GB{}",
+            digits(fastest * 1e-9),
             self.compute.threads,
-            self.compute.adamw_elements_per_s * 1e-9,
-            disk.read_bytes_per_s * 1e-9,
-            disk.write_bytes_per_s * 1e-9,
-            disk.mixed_bytes_per_s * 1e-9,
+            digits(self.compute.adamw_elements_per_s * 1e-9),
+            digits(disk.read_bytes_per_s * 1e-9),
+            digits(disk.write_bytes_per_s * 1e-9),
+            digits(disk.mixed_bytes_per_s * 1e-9),
             self.transfer_cpu_s_per_byte * 1e9,
             gpus.concat()
         )
+    }
+
+    /// The rates that another profile of this machine does not have, in words: what was measured since.
+    pub fn news_in_words(&self, known: &MachineProfile) -> String {
+        let (new, old) = (&self.compute, &known.compute);
+        let products: Vec<f64> = new
+            .products
+            .iter()
+            .filter(|point| !old.products.contains(point))
+            .map(|point| point.operations_per_s)
+            .collect();
+        let mut words = Vec::new();
+        if !products.is_empty() {
+            let fastest = digits(products.iter().copied().fold(0.0, f64::max) * 1e-9);
+            let count = products.len();
+            words.push(format!("{count} shapes of products up to {fastest} G operations/s on {} threads", new.threads));
+        }
+        match new.attention.iter().filter(|point| !old.attention.contains(point)).count() {
+            0 => {}
+            1 => words.push("a shape of attention".to_owned()),
+            count => words.push(format!("{count} shapes of attention")),
+        }
+        if new.adamw_elements_per_s != old.adamw_elements_per_s {
+            words.push(format!("AdamW {} G elements/s", digits(new.adamw_elements_per_s * 1e-9)));
+        }
+        words.extend(self.gpus.iter().filter(|gpu| !known.gpus.contains(gpu)).map(GpuRates::in_words));
+        words.join("; ")
     }
 
     /// Where the numbers come from, in words.
@@ -323,6 +351,24 @@ mod tests {
             let error = MachineProfile::parse(&text, path).unwrap_err().to_string();
             assert!(error.contains("busy_share") && error.contains("a part from 0.01 to 1"), "{error}");
         }
+    }
+
+    #[test]
+    fn only_what_another_profile_lacks_is_told_as_new() {
+        let known = MachineProfile::assumed(2);
+        let mut new = known.clone();
+        assert_eq!(new.news_in_words(&known), "");
+        new.compute.attention.push(AttentionPoint { seq: 77, ..known.compute.attention[0] });
+        assert_eq!(new.news_in_words(&known), "a shape of attention");
+        let point = ProductPoint { rows: 77, operations_per_s: 21.34e9, ..known.compute.products[0] };
+        new.compute.products.extend([point, ProductPoint { rows: 78, operations_per_s: 1e9, ..point }]);
+        let shapes = "2 shapes of products up to 21.3 G operations/s on 2 threads; a shape of attention";
+        assert_eq!(new.news_in_words(&known), shapes);
+        let mut with_gpu = MachineProfile { gpus: vec![GpuRates::assumed()], ..known.clone() };
+        let gpu = GpuRates::assumed().in_words();
+        assert_eq!(with_gpu.news_in_words(&known), gpu);
+        with_gpu.compute.adamw_elements_per_s = 1.5e9;
+        assert_eq!(with_gpu.news_in_words(&known), format!("AdamW 1.50 G elements/s; {gpu}"));
     }
 
     #[test]
