@@ -4,8 +4,10 @@
 use crate::profiles::WantedGpu;
 use crate::resolve::Resolved;
 use crate::table::seconds;
+use mt_trainer::Error;
 use mt_trainer::measure::gpu::Gpu;
 use mt_trainer::profile::MachineProfile;
+use mt_trainer::run::size::human;
 use mt_trainer::run::{CommandLine, Question, step_seconds};
 use mt_trainer::settings::{Auto, Device, Settings};
 use mt_trainer::target::Precision;
@@ -67,7 +69,20 @@ pub fn choose(
             let here = here.map_or("it does not fit".to_owned(), seconds);
             Some(format!("device: cuda:0, {name}, in bf16; predicted: {there} a step, on the processor {here}"))
         }
-        (Err(why), _) => Some(format!("device: the processor; {name} cannot run it: {}", first_line(&why.to_string()))),
+        (Err(why), _) => Some(format!("device: the processor; {name} cannot run it: {}", reason(&why))),
+    }
+}
+
+/// Why a GPU cannot run a model, in a line.
+fn reason(why: &Error) -> String {
+    match why {
+        Error::DoesNotFit { what, need_bytes, have_bytes: 0, .. } => {
+            format!("does not fit: {what} needs {}", human(*need_bytes))
+        }
+        Error::DoesNotFit { what, need_bytes, have_bytes, .. } => {
+            format!("does not fit: {what} needs {}, has {}", human(*need_bytes), human(*have_bytes))
+        }
+        other => first_line(&other.to_string()).to_owned(),
     }
 }
 
@@ -98,6 +113,7 @@ mod tests {
     use crate::layers::Layers;
     use crate::resolve::{Purpose, resolve};
     use clap::CommandFactory;
+    use mt_trainer::error::Part;
     use std::path::Path;
 
     /// What is said, and what computes then.
@@ -124,7 +140,8 @@ mod tests {
         small.gpus[0].vram_bytes = 1 << 30;
         let (said, device) = chosen(&words, &small);
         assert_eq!(device, Device::Cpu);
-        assert!(said.unwrap().contains("cannot run it: does not fit: VRAM"));
+        let said = said.unwrap();
+        assert!(said.contains("cannot run it: does not fit: VRAM") && !said.contains("bytes"), "{said}");
         // A GPU that is slower than the processor.
         let mut slow = profile.clone();
         slow.gpus[0].products.iter_mut().for_each(|point| point.operations_per_s *= 1e-4);
@@ -133,6 +150,16 @@ mod tests {
         assert!(said.unwrap().starts_with("device: the processor; predicted: "));
         let none = MachineProfile { gpus: Vec::new(), ..profile };
         assert_eq!(chosen(&words, &none).0.unwrap(), "device: the processor; the profile has no GPU");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_in_units_and_only_what_is_known() {
+        let of = |have_bytes| {
+            let what = "VRAM for a layer".to_owned();
+            reason(&Error::DoesNotFit { part: Part::Vram, what, need_bytes: 3 << 30, have_bytes, hint: None })
+        };
+        assert_eq!(of(0), "does not fit: VRAM for a layer needs 3.00 GiB");
+        assert_eq!(of(1 << 30), "does not fit: VRAM for a layer needs 3.00 GiB, has 1.00 GiB");
     }
 
     #[test]
