@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::say;
 use crate::table::steps;
 use mt_trainer::run::size::human;
-use mt_trainer::run::{Inspection, Standing, inspect, list as list_runs, quoted, remove as remove_run};
+use mt_trainer::run::{Inspection, Standing, inspect, list as list_runs, quoted, removal, remove as remove_run};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -49,6 +49,8 @@ pub fn list(args: &List) -> Result<u8, Failure> {
 pub fn remove(args: &Remove) -> Result<u8, Failure> {
     let path = Path::new(&args.run);
     let run = inspect(path)?;
+    // What would refuse it does so before anybody is asked, and keeps others off from here on.
+    let removal = removal(path)?;
     let stores: Vec<String> = run.stores.iter().map(|store| store.display().to_string()).collect();
     let (what, bytes) = match &run.owner {
         None => (format!("removing it with its store in {}", stores.join(", ")), run.store_bytes + run.folder_bytes),
@@ -59,7 +61,7 @@ pub fn remove(args: &Remove) -> Result<u8, Failure> {
         say::out("nothing removed");
         return Ok(0);
     }
-    let removed = remove_run(path)?;
+    let removed = remove_run(removal)?;
     say::out(format_args!("freed {}", human(removed.bytes)));
     for path in &removed.kept {
         say::out(format_args!("kept {}, which is not the run's", path.display()));

@@ -44,15 +44,32 @@ pub struct Removed {
     pub kept: Vec<PathBuf>,
 }
 
-/// Removes a run's own files, its store, and the folders if nothing else is in them.
+/// A run that is going to be removed: locked, and nothing refuses it.
+#[derive(Debug)]
+pub struct Removal {
+    folder: RunFolder,
+    stores: Vec<PathBuf>,
+    /// The store is another run's, of which this is a copy.
+    stays: bool,
+}
+
+/// Makes ready to remove a run.
 ///
 /// # Errors
 /// The path is no run; a process works on it; its store is another run's; I/O.
-pub fn remove(run: &Path) -> Result<Removed> {
+pub fn removal(run: &Path) -> Result<Removal> {
     folder::require(run)?;
     let folder = RunFolder::open(run)?;
     let stores = folder.stores(&folder.settings()?);
     let stays = !is_own_store(&folder, &stores)?;
+    Ok(Removal { folder, stores, stays })
+}
+
+/// Removes a run's own files, its store, and the folders if nothing else is in them.
+///
+/// # Errors
+/// I/O.
+pub fn remove(Removal { folder, stores, stays }: Removal) -> Result<Removed> {
     let mut bytes = if stays { 0 } else { mt_engine::remove(&stores)? };
     let model = folder.model();
     let of_model = names_of_files().chain(["config.json"]).map(|name| model.join(name));
@@ -134,7 +151,7 @@ mod tests {
         for path in &foreign {
             fs::write(path, "x").unwrap();
         }
-        let removed = remove(&run).unwrap();
+        let removed = remove(removal(&run).unwrap()).unwrap();
         assert!(foreign.iter().all(|path| path.exists()));
         assert!(!run.join("settings.toml").exists() && !run.join("model/config.json").exists());
         let mut kept = removed.kept;

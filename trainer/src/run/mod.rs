@@ -42,7 +42,7 @@ pub use export::{Export, MAX_SHARD_BYTES, export};
 pub use folder::{REPORT, RunRecord};
 pub use history::{History, history};
 pub use inspect::{Inspection, Standing, inspect};
-pub use list::{Removed, list, remove};
+pub use list::{Removal, Removed, list, removal, remove};
 pub use metrics::{GpuRecord, StepRecord};
 pub use note::Note;
 pub use observer::{Ending, Event, GpuShare, Observer, Planned, RamParts, Summary, VramUse};
