@@ -318,7 +318,7 @@ pub struct Resume {
     pub trace: Option<String>,
     /// Steps to trace, such as 3 or 3-5, counted from the first step of this process; of a process with fewer steps the
     /// last [default: 3]
-    #[arg(long, value_name = "STEPS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "STEPS", allow_negative_numbers = true, requires = "trace")]
     pub trace_steps: Option<String>,
     /// Print JSON lines on stdout, everything else on stderr [default: off]
     #[arg(long)]

@@ -129,6 +129,15 @@ fn check_together(take: &Take<'_>, resolved: &Resolved, purpose: Purpose) -> Res
         let hint = "with commits updates may run in backward anyway, since the last commit stands: leave it out";
         return Err(take.refuse("no-nan-guard", "--durability none beside it", "full", Some(hint)));
     }
+    if resolved.trace.is_none() && take.layers.is_said("trace-steps") {
+        let found = take.layers.text("trace-steps").unwrap_or_default();
+        return Err(take.refuse(
+            "trace-steps",
+            "--trace FILE beside it",
+            found,
+            Some("add --trace FILE, or leave it out"),
+        ));
+    }
     if purpose == Purpose::Plan {
         return Ok(());
     }
@@ -333,6 +342,7 @@ mod tests {
             ("--tbw 0", "--tbw: expected TB written, from 0.001 to 1000000, such as 600, found \"0\""),
             ("--tbw 600TB", "found \"600TB\""),
             ("--trace-steps 0", "--trace-steps"),
+            ("--trace-steps 4", "--trace-steps: expected --trace FILE beside it, found 4; add --trace FILE"),
             ("--trace-steps 5-3", "3-5"),
             ("--device gpu", "cuda:N"),
             ("--vram much", "--vram"),
