@@ -95,26 +95,59 @@ fn an_export_folder_that_appears_during_training_costs_neither_run_nor_model() {
 fn what_ends_before_the_first_step_leaves_nothing() {
     let place = place();
     place.write("file", "x");
-    for (flags, code) in [
-        ("--store file", 4),
-        ("--store file/s", 4),
-        ("--export file", 2),
-        ("--export file/out", 2),
-        ("--export m", 2),
-        ("--durability none --export file/out", 2),
-        ("--durability none --export m", 2),
-        ("--ram 1MiB", 3),
+    rustix::fs::mkfifoat(rustix::fs::CWD, place.path("pipe"), 0o600.into()).expect("a pipe");
+    std::os::unix::fs::symlink("nowhere", place.path("link")).expect("a link");
+    for (flags, code, parts) in [
+        ("--store file", 2, ["file: --store: expected a folder for pages, ", "found a file"]),
+        ("--store s --store file/s", 2, ["file/s: --store: expected a folder for pages, ", "found a file at "]),
+        ("--store pipe", 2, ["--store", "found a pipe"]),
+        ("--store link", 2, ["--store", "found a link that leads nowhere"]),
+        (
+            "--export file",
+            2,
+            ["file: export folder: expected a folder that does not exist or is empty", "found a file"],
+        ),
+        ("--export file/out", 2, ["export folder", "found a file at file"]),
+        ("--export pipe", 2, ["export folder", "found a pipe"]),
+        ("--export link", 2, ["export folder", "found a link that leads nowhere"]),
+        ("--export m", 2, ["export folder", "found a folder with files"]),
+        ("--durability none --export file/out", 2, ["export folder", "found a file at file"]),
+        ("--durability none --export m", 2, ["export folder", "found a folder with files"]),
+        ("--trace m", 2, ["m: --trace: expected a new file or an earlier trace", "found a folder"]),
+        ("--trace pipe", 2, ["--trace", "found a pipe"]),
+        ("--trace t.txt", 2, ["--trace", "found another file"]),
+        ("--trace none/t", 2, ["none/t: --trace: ", "found no such folder above it"]),
+        ("--trace file/t", 2, ["--trace", "found a file where its folder should be"]),
+        ("--trace-steps 2", 2, ["--trace-steps: expected --trace FILE beside it", "found 2"]),
+        ("--ram 1MiB", 3, ["RAM", "run: mt train"]),
     ] {
-        place.refused(&format!("{RUN} --steps 2 --run runs/r {flags}"), code, &[]);
+        place.refused(&format!("{RUN} --steps 2 --run runs/r {flags}"), code, &parts);
         assert!(!place.path("runs/r").exists(), "{flags}");
     }
+    place.write("steps.toml", "trace-steps = 2\n");
+    place.refused(&format!("{RUN} steps.toml --steps 2 --run runs/r"), 2, &["steps.toml:1: trace-steps: "]);
+    std::fs::remove_file(place.path("steps.toml")).expect("it can go");
     let names: Vec<_> = std::fs::read_dir(place.path("")).expect("a folder").flatten().map(|e| e.file_name()).collect();
     assert!(
-        names.iter().all(|name| ["m", "t.txt", "file", "runs"].contains(&name.to_str().expect("text"))),
+        names
+            .iter()
+            .all(|name| { ["m", "t.txt", "file", "pipe", "link", "runs"].contains(&name.to_str().expect("text")) }),
         "{names:?}"
     );
     place.ok(&format!("{RUN} --steps 2 --run runs/r"));
-    place.refused(&format!("{RUN} --steps 2 --run file"), 2, &["found a file"]);
+    for (run, found) in [
+        ("file", "file: --run: expected a new folder, found a file"),
+        ("file/r", "file/r: --run: expected a new folder, found a file at file"),
+        ("pipe", "found a pipe"),
+        ("link", "found a link that leads nowhere"),
+        ("m", "found a folder with other files; name a new folder"),
+    ] {
+        place.refused(&format!("{RUN} --steps 2 --run {run}"), 2, &[found]);
+    }
+    place.refused("resume runs/r --trace-steps 2", 2, &["--trace <FILE>"]);
+    place.refused("report runs/r --out m", 2, &["m: --out: expected a file, found a folder"]);
+    place.refused("report runs/r --out none/r.html", 2, &["none/r.html: --out: ", "found no such folder above it"]);
+    assert!(!place.path("m.new").exists());
     place.refused("train --model t.txt --data t.txt", 2, &["found a file"]);
 }
 
@@ -133,15 +166,30 @@ fn files_that_cannot_be_read_are_refused_alike() {
     model("no-tokenizer", "tokenizer.json");
     model("no-weights", "model.safetensors");
     std::fs::create_dir(place.path("folder")).expect("a folder");
+    Small::m0(1).write_config(&place.path("c"));
     for (words, found) in [
-        (format!("{RUN} --profile none.json --run r"), "none.json: file: expected a machine's profile"),
+        (format!("{RUN} --profile none.json --run r"), "none.json: --profile: expected a machine's profile"),
         (format!("{RUN} --profile pipe --run r"), "found a pipe"),
-        (format!("{RUN} --profile folder --run r"), "found a folder"),
+        (
+            format!("{RUN} --profile folder --run r"),
+            "folder: --profile: expected a machine's profile, or auto or assumed, found a folder",
+        ),
         ("plan --profile pipe".to_owned(), "found a pipe"),
         ("ls none".to_owned(), "none: folder: expected a folder with runs, found no such folder"),
         ("train none.toml".to_owned(), "none.toml: file: expected a TOML file, found no such file"),
         ("train pipe".to_owned(), "found a pipe"),
-        ("train --model m --data none.txt --run r".to_owned(), "found no such file"),
+        (
+            "train --model m --data none.txt --run r".to_owned(),
+            "none.txt: --data: expected a text file, found no such file",
+        ),
+        ("plan --model c --data none.txt".to_owned(), "none.txt: --data: expected a text file, found no such file"),
+        ("plan --model c --data folder".to_owned(), "folder: --data: expected a text file, found a folder"),
+        ("plan --store t.txt".to_owned(), "t.txt: --store: expected a folder for pages, found a file"),
+        (
+            "train --model pipe --data t.txt".to_owned(),
+            "pipe: --model: expected a model folder, with config.json, found a pipe",
+        ),
+        ("resume pipe".to_owned(), "pipe: run: expected the folder of a run, with settings.toml, found a pipe"),
         ("train --model m --data pipe --run r".to_owned(), "found a pipe"),
         (run_with("--model", "no-config"), "config.json: file: expected a model's configuration, found a pipe"),
         (run_with("--model", "no-tokenizer"), "tokenizer.json: file: expected a tokenizer's file, found a pipe"),
@@ -298,6 +346,8 @@ fn looking_at_a_run_is_in_nobodys_way() {
         assert!(looked["note"]["step"].is_u64(), "{looked}");
     }
     place.refused("verify r", 2, &[&pid]);
+    let kept = place.refused("rm r --yes", 2, &["in use by process", &pid]);
+    assert!(kept.out.is_empty(), "nothing is announced that is not done: {kept}");
     child.kill().expect("a child of ours");
     child.wait().expect("it ends");
     assert!(place.ok("ls .").out.contains("can be resumed"));

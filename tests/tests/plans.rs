@@ -103,6 +103,7 @@ fn a_run_does_what_the_plan_said() {
     let sum: f64 = phases.iter().map(|p| p["seconds"].as_f64().expect("seconds")).sum();
     let whole = plan["step"]["seconds"].as_f64().expect("seconds");
     assert!((sum / whole - 1.0).abs() < 1e-6, "{sum} of {whole}");
+    assert!(phases.iter().all(|p| p["processor_seconds"] == p["compute_seconds"]), "{plan}");
 
     place.ok(&format!("train {words} --ram {ram} --run r"));
     // The program's own part differs a little from process to process, and with it what is placed.
@@ -157,6 +158,14 @@ fn a_gpu_is_planned_for_and_must_be_there_to_run() {
         assert!(parts.iter().sum::<u64>() <= number(found, "/gpu/vram"), "{found}");
         assert!(number(found, "/gpu/vram_peak") <= number(found, "/gpu/vram"), "{found}");
         assert!(number(found, "/limits/ram_peak") <= number(found, "/limits/ram"), "{found}");
+        // What phases compute is the GPU's; what the processor does beside it is told apart.
+        let phases = found["step"]["phases"].as_array().expect("phases");
+        let computed: f64 = phases.iter().map(|p| p["compute_seconds"].as_f64().expect("seconds")).sum();
+        let whole = found["gpu"]["compute_seconds"].as_f64().expect("seconds");
+        assert!((computed / whole - 1.0).abs() < 0.01, "{computed} of {whole} s: {found}");
+        let on_processor = phases[3]["processor_seconds"].as_f64() > Some(0.0);
+        assert_eq!(on_processor, number(found, "/gpu/updates") < number(found, "/parameters"), "{found}");
+        assert!(phases[..3].iter().all(|p| p["processor_seconds"] == 0.0), "{found}");
     }
     assert!(plan("--vram 12GiB --precision fp32")["step"]["seconds"].as_f64() > small["step"]["seconds"].as_f64());
     let refused = place.refused("plan --shape 1.5b --vram 1GiB --ram 64GiB --disk 1TiB --batch 16", 3, &["--vram"]);
@@ -272,6 +281,10 @@ fn a_probe_is_made_once_kept_and_changes_no_result() {
     assert!(!resumed.err.contains("probed this machine"), "{resumed}");
     place.ok(&format!("train {words} --run assumed"));
     assert_eq!(place.losses("probed"), place.losses("assumed"));
+    // Another model has other shapes: they alone are measured, and said.
+    let other = place.ok("plan --ram 64MiB --profile auto");
+    let line = other.err.lines().find(|line| line.contains("probed this machine")).unwrap_or_else(|| panic!("{other}"));
+    assert!(line.contains("shapes of products up to ") && !line.contains("disk"), "{line}");
 
     // The saved profile of this machine wins, one of another machine and one that does not read are passed over.
     let mut saved = MachineProfile::assumed(2);

@@ -178,7 +178,7 @@ fn a_trace_is_written_at_a_stop_and_on_an_error() {
 
     // What is refused leaves no file.
     place.refused(&format!("train {RUN} --ram 1MiB --run n --trace none.json"), 3, &["--ram"]);
-    place.refused(&format!("train {RUN} --ram 64MiB --run n --trace missing/none.json"), 4, &["missing/none.json"]);
+    place.refused(&format!("train {RUN} --ram 64MiB --run n --trace missing/none.json"), 2, &["missing/none.json"]);
     assert!(!place.path("none.json").exists() && !place.path("none.json.new").exists());
     // A trace may be made anew; any other file is not lost.
     place.ok(&format!("train {RUN} --ram 64MiB --steps 1 --run again --trace f.json"));

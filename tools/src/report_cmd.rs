@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::report_page;
 use crate::resume_cmd::read;
 use crate::{say, values};
-use mt_trainer::Error;
+use mt_trainer::input;
 use mt_trainer::run::{REPORT, history};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,9 @@ pub fn run(args: &Report) -> Result<u8, Failure> {
     let out = read(&args.out, "out", values::here)?.unwrap_or_else(|| run.join(REPORT));
     let life = read(&args.tbw, "tbw", values::life)?;
     let history = history(run)?;
+    input::file_place(&out, "--out", "a file")?;
     let page = report_page::page(&history, life);
-    write(&out, &page).map_err(|source| Error::Io { path: out.clone(), doing: "writing the report", source })?;
+    write(&out, &page).map_err(|source| input::unmade(&out, "--out", "a file", "writing the report", source))?;
     match args.json {
         true => say::out(json!({"report": out, "steps": history.steps.len()})),
         false => say::out(format_args!("report of {} steps: {}", history.steps.len(), out.display())),

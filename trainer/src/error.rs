@@ -116,6 +116,17 @@ impl Error {
         Error::Io { path: path.into(), doing, source }
     }
 
+    /// A refusal of a whole file or folder, with the flag that names it.
+    #[must_use]
+    pub fn named_by(self, flag: &str) -> Error {
+        match self {
+            Error::Input { place, field, expected, found, hint } if field == "file" || field == "folder" => {
+                Error::Input { place, field: flag.to_owned(), expected, found, hint }
+            }
+            other => other,
+        }
+    }
+
     /// Compute threads that the system refuses to start.
     pub(crate) fn threads(threads: u64, error: impl std::error::Error + Send + Sync + 'static) -> Error {
         let what = format!("starting {threads} compute threads (--threads)");

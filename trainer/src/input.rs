@@ -1,4 +1,5 @@
-//! Opening files and folders that a user names: data, a model folder and its files, profiles, settings.
+//! Files and folders that a user names: opening data, a model folder and its files, profiles, settings; and the refusal
+//! of places where nothing can be made.
 //!
 //! What it is not: it knows no format, and a run's own files are `run::files`'s.
 //!
@@ -69,6 +70,48 @@ pub fn bytes(path: &Path, mut file: File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Refuses a path for a folder, which may have to be made, where something else is or is in the way. `field` is the flag.
+///
+/// # Errors
+/// `Input`.
+pub fn folder_place(path: &Path, field: &str, expected: &str) -> Result<()> {
+    for at in path.ancestors().filter(|at| !at.as_os_str().is_empty()) {
+        let found = match std::fs::metadata(at) {
+            Ok(data) if data.is_dir() => return Ok(()),
+            Ok(data) => name(data.file_type()),
+            Err(_) if at.is_symlink() => "a link that leads nowhere",
+            // What is above it says whether it can be made.
+            Err(_) => continue,
+        };
+        let found = if at == path { found.to_owned() } else { format!("{found} at {}", at.display()) };
+        return Err(refusal(path, field, expected, &found, None));
+    }
+    Ok(())
+}
+
+/// Refuses a path for a file, to be made or replaced, where something is that is no regular file. `field` is the flag.
+///
+/// # Errors
+/// `Input`.
+pub fn file_place(path: &Path, field: &str, expected: &str) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(data) if !data.is_file() => Err(refusal(path, field, expected, name(data.file_type()), None)),
+        _ => Ok(()),
+    }
+}
+
+/// The error of making a file or folder where a user said: the place is at fault where its folder is not there or may
+/// not be written to. `field` is the flag.
+pub fn unmade(path: &Path, field: &str, expected: &str, doing: &'static str, source: std::io::Error) -> Error {
+    let found = match source.kind() {
+        ErrorKind::NotFound => "no such folder above it",
+        ErrorKind::NotADirectory => "a file where its folder should be",
+        ErrorKind::PermissionDenied => "a folder that this user may not write to",
+        _ => return Error::io(path, doing, source),
+    };
+    refusal(path, field, expected, found, None)
+}
+
 /// The refusal of what cannot be opened.
 fn unusable(path: &Path, field: &str, expected: &str, error: &std::io::Error) -> Error {
     let missing = format!("no such {field}");
@@ -91,8 +134,10 @@ fn refusal(path: &Path, field: &str, expected: &str, found: &str, hint: Option<&
     }
 }
 
-fn name(kind: FileType) -> &'static str {
+/// What there is, in messages.
+pub fn name(kind: FileType) -> &'static str {
     match kind {
+        kind if kind.is_file() => "a file",
         kind if kind.is_dir() => "a folder",
         kind if kind.is_fifo() => "a pipe",
         kind if kind.is_socket() => "a socket",
@@ -129,5 +174,41 @@ mod tests {
         assert!(error.exit_code() == 2 && error.to_string().ends_with("found no such folder"), "{error}");
         assert!(open_if_present(&path("none"), "a text file").unwrap().is_none());
         assert!(open_if_present(&path("socket"), "a text file").is_err());
+    }
+
+    #[test]
+    fn places_where_nothing_can_be_made_are_refused_by_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("file"), "x").unwrap();
+        std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
+        let file = path("file").display().to_string();
+        for (place, found) in [
+            (path("file"), "found a file".to_owned()),
+            (path("file/a/b"), format!("found a file at {file}")),
+            (path("link"), "found a link that leads nowhere".to_owned()),
+        ] {
+            let error = folder_place(&place, "--store", "a folder").unwrap_err();
+            let said = error.to_string();
+            assert_eq!(said, format!("{}: --store: expected a folder, {found}", place.display()));
+            assert_eq!(error.exit_code(), 2, "{said}");
+        }
+        for good in ["", "new", "new/below"] {
+            folder_place(&path(good), "--store", "a folder").unwrap();
+        }
+        folder_place(Path::new("relative"), "--store", "a folder").unwrap();
+        assert!(file_place(folder.path(), "--trace", "a file").unwrap_err().to_string().ends_with("found a folder"));
+        file_place(&path("file"), "--trace", "a file").unwrap();
+        file_place(&path("new"), "--trace", "a file").unwrap();
+        for (kind, code) in [
+            (ErrorKind::NotFound, 2),
+            (ErrorKind::NotADirectory, 2),
+            (ErrorKind::PermissionDenied, 2),
+            (ErrorKind::ReadOnlyFilesystem, 4),
+            (ErrorKind::StorageFull, 4),
+        ] {
+            let error = unmade(&path("new"), "--trace", "a file", "making the file", kind.into());
+            assert_eq!(error.exit_code(), code, "{error}");
+        }
     }
 }

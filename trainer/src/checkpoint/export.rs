@@ -16,6 +16,7 @@ use super::source::SourceRecord;
 use super::stream::{self, State};
 use super::writer::{FilesPlan, WeightsWriter};
 use crate::error::{Error, Part, Result};
+use crate::input;
 use crate::layout::{HI, LO};
 use crate::model::{Manifest, ModelConfig};
 use mt_engine::{Backend, Mode};
@@ -159,6 +160,10 @@ async fn write_text<F: Files>(files: &F, path: &Path, text: &str) -> Result<()> 
     file.close().await.map_err(|e| Error::io(path, "closing", e))
 }
 
+/// What is refused, in messages, and what would be right.
+const FIELD: &str = "export folder";
+const EXPECTED: &str = "a folder that does not exist or is empty";
+
 /// The folder of an export under its temporary name. It is removed unless it is published.
 #[derive(Debug)]
 pub struct OutFolder {
@@ -176,23 +181,22 @@ impl OutFolder {
     /// `Input` if `out` is in use; `Io`.
     pub fn create(out: &Path) -> Result<OutFolder> {
         let place = || out.display().to_string();
-        let refuse = |found: &str| {
-            Err(Error::input(place(), "export folder", "a folder that does not exist or is empty", found))
-        };
+        let refuse = |found: &str| Err(Error::input(place(), FIELD, EXPECTED, found));
+        input::folder_place(out, FIELD, EXPECTED)?;
         match std::fs::read_dir(out).map(|mut entries| entries.next().is_some()) {
             Ok(true) => return refuse("a folder with files"),
             Ok(false) => {}
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return refuse("a file"),
             Err(e) => return Err(Error::io(out, "listing the folder", e)),
         }
         let Some(name) = out.file_name() else { return refuse("a path that names no folder") };
         let mut partial = partial_prefix(name);
         partial.push(std::process::id().to_string());
         let path = parent(out).join(partial);
-        std::fs::create_dir_all(parent(out)).map_err(|e| Error::io(parent(out), "creating the folder", e))?;
+        let unmade = |error| input::unmade(out, FIELD, EXPECTED, "creating the folder", error);
+        std::fs::create_dir_all(parent(out)).map_err(unmade)?;
         let notices = remove_leftovers(out);
-        std::fs::create_dir(&path).map_err(|e| Error::io(&path, "creating the folder", e))?;
+        std::fs::create_dir(&path).map_err(unmade)?;
         Ok(OutFolder { out: out.to_owned(), path, published: false, notices })
     }
 
@@ -225,7 +229,7 @@ impl OutFolder {
         }
         Err(Error::Input {
             place: self.out.display().to_string(),
-            field: "export folder".to_owned(),
+            field: FIELD.to_owned(),
             expected: "a new folder, or an empty one".to_owned(),
             found: "something that was not there before".to_owned(),
             hint: Some(format!("the model is in {}", out.display())),

@@ -50,7 +50,7 @@ pub fn read_document(
     last_cut: impl Fn(&str) -> Option<usize>,
     mut take: impl FnMut(Piece<'_>) -> Result<()>,
 ) -> Result<FileSummary> {
-    let mut file = input::open(path, EXPECTED)?;
+    let mut file = input::open(path, EXPECTED).map_err(|error| error.named_by("--data"))?;
     let mut digest = xxhash3_64::Hasher::new();
     let mut bytes = 0;
     let mut pending = Pending { buffer: Vec::new(), valid: 0, searched: 0, offset: 0, line: 1 };

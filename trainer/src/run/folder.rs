@@ -18,12 +18,16 @@ use super::command_line::quoted;
 use super::files;
 use super::lock::Lock;
 use crate::error::{Error, Result};
+use crate::input;
 use crate::settings::Settings;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+/// The flag that names a run's folder, and what it takes.
+const FLAG: &str = "--run";
+const EXPECTED: &str = "a new folder";
 /// Folder for runs that were given no name.
 const RUNS: &str = "runs";
 /// Name of the file with a line for each beginning and end of a process.
@@ -204,7 +208,7 @@ pub fn require(path: &Path) -> Result<()> {
     }
     let found = match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => "a folder without it",
-        Ok(_) => "a file",
+        Ok(metadata) => input::name(metadata.file_type()),
         Err(_) => "nothing",
     };
     Err(Error::Input {
@@ -242,7 +246,8 @@ pub fn stores(run: &Path, settings: &Settings) -> Vec<PathBuf> {
 
 /// Makes a run's folder and what is missing above it; gives the latter.
 fn make_named(path: &Path) -> Result<Vec<PathBuf>> {
-    let made = path.parent().map_or(Ok(Vec::new()), files::make_folder)?;
+    input::folder_place(path, FLAG, EXPECTED)?;
+    let made = path.parent().map_or(Ok(Vec::new()), files::make_folder).map_err(|error| unmade(path, error))?;
     match fs::create_dir(path) {
         Ok(()) => Ok(made),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -256,18 +261,21 @@ fn make_named(path: &Path) -> Result<Vec<PathBuf>> {
             };
             Err(Error::Input {
                 place: path.display().to_string(),
-                field: "--run".to_owned(),
-                expected: "a new folder".to_owned(),
-                found: match is_run {
-                    true => "a run",
-                    false if path.is_dir() => "a folder with other files",
-                    false => "a file",
-                }
-                .to_owned(),
+                field: FLAG.to_owned(),
+                expected: EXPECTED.to_owned(),
+                found: if is_run { "a run" } else { "a folder with other files" }.to_owned(),
                 hint: Some(hint),
             })
         }
-        Err(error) => Err(Error::io(path, "making the folder", error)),
+        Err(error) => Err(unmade(path, Error::io(path, "making the folder", error))),
+    }
+}
+
+/// The refusal of a run's folder that could not be made.
+fn unmade(path: &Path, error: Error) -> Error {
+    match error {
+        Error::Io { doing, source, .. } => input::unmade(path, FLAG, EXPECTED, doing, source),
+        other => other,
     }
 }
 
@@ -281,14 +289,15 @@ fn is_unused(path: &Path) -> bool {
 /// Makes the next free folder in `runs`, and that if it is missing; gives the path and what was missing above it.
 fn make_next(name: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
     let runs = Path::new(RUNS);
-    let made = files::make_folder(runs)?;
+    input::folder_place(runs, FLAG, EXPECTED)?;
+    let made = files::make_folder(runs).map_err(|error| unmade(runs, error))?;
     let mut number = 1_u64;
     loop {
         let path = runs.join(format!("{name}-{number}"));
         match fs::create_dir(&path) {
             Ok(()) => return Ok((path, made)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
-            Err(error) => return Err(Error::io(path, "making the folder", error)),
+            Err(error) => return Err(unmade(&path, Error::io(&path, "making the folder", error))),
         }
     }
 }

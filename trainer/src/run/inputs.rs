@@ -12,6 +12,7 @@ use crate::checkpoint::{self, Source, SourceRecord};
 use crate::data::{Data, DataOptions, RowOrder, Tokenizer};
 use crate::default_model;
 use crate::error::{Error, Result};
+use crate::input;
 use crate::lr::LearningRate;
 use crate::model::{Manifest, ModelConfig};
 use crate::settings::{Auto, STEPS_MAX, Settings};
@@ -19,7 +20,12 @@ use crate::step::{Shapes, gpu_micro_batch_auto, micro_batch_auto};
 use crate::target::Target;
 use mt_kernels::Cpu;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+/// The flag that names folders for pages, and what it takes.
+pub(super) const STORE: &str = "--store";
+pub(super) const STORE_EXPECTED: &str = "a folder for pages";
 
 /// A model's configuration and where its first weights come from.
 pub(super) struct Model {
@@ -76,6 +82,11 @@ pub(super) fn first_weights(settings: &Settings, model: &Model) -> Result<Source
         Some(folder) => Source::open(folder, &model.config, &model.manifest, settings.seed),
         None => Ok(Source::random(Path::new("built-in"), &model.config, &model.manifest, settings.seed)),
     }
+}
+
+/// Refuses folders for pages that something else is in the way of.
+pub(super) fn check_stores(stores: &[PathBuf]) -> Result<()> {
+    stores.iter().try_for_each(|store| input::folder_place(store, STORE, STORE_EXPECTED))
 }
 
 /// Writes the parts of the model that the run keeps.
@@ -209,12 +220,11 @@ pub(super) fn total_steps(settings: &Settings, rows: u64) -> Result<u64> {
 }
 
 fn require_model(folder: &Path) -> Result<()> {
-    if folder.join("config.json").exists() {
-        return Ok(());
-    }
+    let Err(error) = fs::metadata(folder.join("config.json")) else { return Ok(()) };
     let found = match fs::metadata(folder) {
+        _ if error.kind() == ErrorKind::PermissionDenied => "a folder that this user may not read",
         Ok(data) if data.is_dir() => "a folder without it",
-        Ok(_) => "a file",
+        Ok(data) => input::name(data.file_type()),
         Err(_) => "no such folder",
     };
     Err(Error::input(folder.display().to_string(), "--model", "a model folder, with config.json", found))

@@ -16,6 +16,7 @@ use super::observer::RamParts;
 use super::writes::Written;
 use crate::data::{Data, DataOptions, DataReport};
 use crate::error::{Error, Result};
+use crate::input;
 use crate::model::shapes::NamedShape;
 use crate::profile::{MachineProfile, Rates};
 use crate::schedule::Phase;
@@ -56,6 +57,7 @@ pub struct Question<'a> {
 pub fn plan(question: &Question<'_>) -> Result<Report> {
     let model = model(question)?;
     let data = data(question, &model)?;
+    inputs::check_stores(&question.stores)?;
     with_fit(question, &model, |fit| {
         // A plan leaves open what becomes of the trained model.
         let fitted = fit.or_refuse(Asked { command: question.command, is_new: true, has_export: true })?;
@@ -149,8 +151,9 @@ fn data(question: &Question<'_>, model: &Model) -> Result<Option<Rows>> {
         return Ok(Some(Rows { tokens: ids, rows, is_estimated: false }));
     }
     let mut bytes = 0;
-    for file in &settings.data {
-        bytes += std::fs::metadata(file).map_err(|source| Error::io(file, "reading", source))?.len();
+    for path in &settings.data {
+        let file = input::open(path, "a text file").map_err(|error| error.named_by("--data"));
+        bytes += file?.metadata().map_err(|source| Error::io(path, "reading", source))?.len();
     }
     let tokens = (bytes / BYTES_PER_TOKEN).max(settings.seq_len);
     Ok(Some(Rows { tokens, rows: tokens / settings.seq_len, is_estimated: true }))

@@ -17,6 +17,7 @@ use super::writes::{Writes, Written};
 use super::{files, memory, metrics, size};
 use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, OutFolder, State};
 use crate::error::{Error, Result};
+use crate::input;
 use crate::layout::Layout;
 use crate::model::Manifest;
 use crate::profile::{MachineProfile, Origin, Rates};
@@ -26,6 +27,7 @@ use mt_engine::plan::Residency;
 use mt_engine::{Backend, Config, DirectIo, Engine, Error as EngineError};
 use mt_kernels::Cpu;
 use std::cell::OnceCell;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -270,6 +272,9 @@ impl Start<'_> {
     fn no_store(&self, error: EngineError, ram: Ram) -> Error {
         match error {
             EngineError::NoSpace { path, need, free } => self.too_small(&path, need, free, ram),
+            EngineError::Io { doing, path, source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+                input::unmade(&path, inputs::STORE, inputs::STORE_EXPECTED, doing, source.kind().into())
+            }
             other => self.refusal(other),
         }
     }

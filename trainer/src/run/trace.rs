@@ -10,7 +10,9 @@
 
 use super::files;
 use super::tracks::{Side, Track, rows};
+use crate::digits::digits;
 use crate::error::{Error, Result};
+use crate::input;
 use crate::step::Trainer;
 use mt_engine::Resource;
 use mt_engine::events::{Doing, Event, Recorder};
@@ -27,6 +29,10 @@ pub const ROOM: usize = 1 << 16;
 /// The one process of the format. Tracks are its threads, numbered from the next on: a viewer takes a thread with its
 /// process's number for the main one.
 const PROCESS: u32 = 1;
+
+/// The flag, and what it takes.
+const FLAG: &str = "--trace";
+const EXPECTED: &str = "a new file or an earlier trace";
 
 /// How each trace begins.
 const BEGINNING: &[u8] = b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
@@ -70,14 +76,16 @@ impl Trace {
     /// of fewer steps has its last one traced.
     ///
     /// # Errors
-    /// `Io`; `Input` where there is a file that is no trace, which would be lost.
+    /// `Io`; `Input` where there is a file that is no trace, which would be lost, or where none can be made.
     pub fn begin(traced: &Traced) -> Result<Trace> {
+        // No pipe is opened, which would wait for a writer.
+        input::file_place(&traced.file, FLAG, EXPECTED)?;
         if is_another(&traced.file) {
-            let place = traced.file.display().to_string();
-            return Err(Error::input(place, "--trace", "a new file or an earlier trace", "another file"));
+            return Err(Error::input(traced.file.display().to_string(), FLAG, EXPECTED, "another file"));
         }
         let beside = files::with_suffix(&traced.file, ".new");
-        let file = File::create(&beside).map_err(|source| Error::io(&beside, "making the file", source))?;
+        let file = File::create(&beside)
+            .map_err(|source| input::unmade(&traced.file, FLAG, EXPECTED, "making the file", source))?;
         let (path, steps) = (traced.file.clone(), traced.steps);
         Ok(Trace { path, beside, file: Some(file), steps, recorder: Arc::new(Recorder::new(ROOM)), marks: Vec::new() })
     }
@@ -132,7 +140,8 @@ impl Trace {
         let about = json!({"run": run, "events_left_out": recording.left_out});
         out.begin().and_then(|()| self.events(&mut out, trainer, run, recording.events)).map_err(fail)?;
         out.end(&about).map_err(fail)?;
-        std::fs::rename(&self.beside, &self.path).map_err(|source| Error::io(&self.path, "renaming", source))?;
+        // What has its name by now stays; the trace is complete under the other.
+        std::fs::rename(&self.beside, &self.path).map_err(|source| Error::io(&self.beside, "renaming", source))?;
         let steps: Vec<String> = self.marks.iter().filter_map(|mark| mark.step).map(|step| step.to_string()).collect();
         let left_out = match recording.left_out {
             0 => String::new(),
@@ -243,7 +252,7 @@ fn about(trainer: &Trainer, event: &Event) -> Map<String, Value> {
     if event.bytes > 0 {
         about.insert("bytes".to_owned(), event.bytes.into());
         let ns = event.end_ns.saturating_sub(event.begin_ns).max(1);
-        about.insert("rate".to_owned(), format!("{:.2} GB/s", event.bytes as f64 / ns as f64).into());
+        about.insert("rate".to_owned(), format!("{} GB/s", digits(event.bytes as f64 / ns as f64)).into());
     }
     if event.operations > 0 {
         about.insert("operations".to_owned(), event.operations.into());

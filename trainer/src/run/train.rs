@@ -27,6 +27,7 @@ pub fn train(
     let model = inputs::read_model(settings, Some(&process.command))?;
     // Headers alone are read here: a checkpoint that does not fit is refused before anything is made.
     let source = inputs::first_weights(settings, &model)?;
+    inputs::check_stores(&settings.store)?;
     let folder = RunFolder::create(run, &model.name)?;
     let mut made = Vec::new();
     let result = go(settings, &folder, (model, source), process, &mut made, observer);
