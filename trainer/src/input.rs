@@ -70,7 +70,8 @@ pub fn bytes(path: &Path, mut file: File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Refuses a path for a folder, which may have to be made, where something else is or is in the way. `field` is the flag.
+/// Refuses a path for a folder, which may have to be made, where something else is or is in the way. `field` is the
+/// flag.
 ///
 /// # Errors
 /// `Input`.

@@ -253,8 +253,8 @@ impl MachineProfile {
         let fastest = self.compute.products.iter().map(|point| point.operations_per_s).fold(0.0, f64::max);
         let gpus: Vec<String> = self.gpus.iter().map(|gpu| format!("; {}", gpu.in_words())).collect();
         format!(
-            "products up to {} G operations/s on {} threads, AdamW {} G elements/s; disk {} GB/s read, {} written, {} both \
-             ways, {:.2} core-seconds a GB{}",
+            "products up to {} G operations/s on {} threads, AdamW {} G elements/s; disk {} GB/s read, {} written, {} \
+             both ways, {:.2} core-seconds a GB{}",
             digits(fastest * 1e-9),
             self.compute.threads,
             digits(self.compute.adamw_elements_per_s * 1e-9),
