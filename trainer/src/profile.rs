@@ -355,7 +355,8 @@ mod tests {
 
     #[test]
     fn only_what_another_profile_lacks_is_told_as_new() {
-        let known = MachineProfile::assumed(2);
+        let mut known = MachineProfile::assumed(2);
+        known.compute.threads = 2;
         let mut new = known.clone();
         assert_eq!(new.news_in_words(&known), "");
         new.compute.attention.push(AttentionPoint { seq: 77, ..known.compute.attention[0] });

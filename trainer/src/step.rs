@@ -35,8 +35,8 @@ pub use crate::memory::{gpu_micro_batch_auto, micro_batch_auto};
 pub use laps::GpuTimes;
 pub(crate) use model::Model;
 pub use phase::{Binding, PhaseTime};
-pub(crate) use prepare::prepare_or_refuse;
 pub use prepare::{Prepared, Residence, prepare};
+pub(crate) use prepare::{STATE_BYTES, prepare_or_refuse};
 pub use trainer::Trainer;
 pub use watch::StepTimes;
 

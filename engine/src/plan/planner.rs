@@ -3,7 +3,7 @@
 
 use super::draft::Draft;
 use super::outcome::Prediction;
-use super::place::{self, Placement};
+use super::place::{self, Ground, Placement};
 use super::types::{Budget, DeviceShare, Plan, Residency, Shape};
 use super::{intervals, limits, predict, validate};
 use crate::config::Kind;
@@ -11,6 +11,7 @@ use crate::error::PlanError;
 use crate::id::{DeviceId, Run, Tier};
 use crate::profile::Profile;
 use crate::schedule::Schedule;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// A checked schedule, of which plans are made.
@@ -19,6 +20,7 @@ pub struct Planner<'a> {
     shape: &'a Shape<'a>,
     profile: &'a Profile,
     draft: Draft,
+    ground: OnceCell<Ground>,
 }
 
 impl<'a> Planner<'a> {
@@ -33,7 +35,7 @@ impl<'a> Planner<'a> {
         profile: &'a Profile,
     ) -> Result<Planner<'a>, PlanError> {
         let draft = validate::draft(schedule, shape)?;
-        let planner = Planner { schedule, shape, profile, draft };
+        let planner = Planner { schedule, shape, profile, draft, ground: OnceCell::new() };
         planner.check_links(planner.draft.work.devices.iter().map(|&(device, _)| device))?;
         Ok(planner)
     }
@@ -49,10 +51,14 @@ impl<'a> Planner<'a> {
         let (placement, spilled) = self.placement(budget, entry).map_err(|refused| {
             // Another tier may refuse what this one would take: the nearest budget is one that all of them accept.
             let mut refused = refused;
-            if let PlanError::DoesNotFit { nearest, .. } = &mut refused {
+            if let PlanError::DoesNotFit { tier, need, nearest, .. } = &mut refused {
                 while let Err(PlanError::DoesNotFit { nearest: next, .. }) = self.placement(nearest, entry) {
                     assert_ne!(*nearest, next, "a refusal names the budget that it refuses");
                     *nearest = next;
+                }
+                // What is placed in another order for another tier's sake may ask this one for more.
+                if let Tier::Device(device) = tier {
+                    *need = nearest.device(*device);
                 }
             }
             refused
@@ -102,8 +108,11 @@ impl<'a> Planner<'a> {
     fn placement(&self, budget: &Budget, entry: &Residency) -> Result<(Placement, Vec<Run>), PlanError> {
         let Planner { shape, draft, .. } = self;
         let is_decided = entry.fixed || !entry.placed.is_empty();
-        let placement =
-            if is_decided { place::keep(draft, shape, budget, entry)? } else { place::choose(draft, shape, budget)? };
+        let placement = if is_decided {
+            place::keep(draft, shape, budget, entry)?
+        } else {
+            place::choose(draft, self.ground.get_or_init(|| Ground::new(draft)), shape, budget)?
+        };
         let spilled = spilled(draft, shape, &placement);
         limits::check_disk(shape, budget, &spilled)?;
         Ok((placement, spilled))

@@ -71,10 +71,19 @@ pub(super) fn need(queue: &Queue, homes: &[Tier]) -> u64 {
 
 /// What [`need`] is where the first runs of an order have got homes in the queue's tier, for any number of them. A
 /// placement asks for some hundred numbers of runs: all that does not depend on the number is looked up once.
+///
+/// Where a stay comes after everything before it has ended, whatever streams, a *stretch* of the queue ends. The need
+/// is the largest of all stretches. Most are short (the accesses of one piece of work), and what those need is computed
+/// here, for every number of placed runs at once; the long ones are gone through when somebody asks.
 pub(super) struct Needs {
-    stays: Vec<Stay>,
+    /// Most bytes that stays of one short stretch have at once, by how many runs are placed.
+    short: Vec<u64>,
+    /// The largest stay that streams, by how many runs are placed.
+    largest: Vec<u64>,
+    long: Vec<Vec<Stay>>,
 }
 
+#[derive(Clone, Copy)]
 struct Stay {
     bytes: u64,
     use_: u32,
@@ -85,9 +94,14 @@ struct Stay {
     placed_from: u32,
 }
 
+/// Stays of a stretch whose need is computed for all numbers at once, which takes the square of them.
+const SHORT: usize = 8;
+
 impl Needs {
     pub(super) fn new(queue: &Queue, homes: &[Tier], order: &[u32]) -> Needs {
-        let mut placed_from = vec![u32::MAX; homes.len()];
+        // More than there are: it streams whatever is placed.
+        let always = order.len() as u32 + 1;
+        let mut placed_from = vec![always; homes.len()];
         for (count, &run) in (1..).zip(order) {
             placed_from[run as usize] = count;
         }
@@ -95,37 +109,73 @@ impl Needs {
             let home = homes[entry.run as usize];
             let placed_from = match queue.streams(entry, homes) {
                 true if home == Tier::Disk => placed_from[entry.run as usize],
-                true => u32::MAX,
+                true => always,
                 false => 0,
             };
             let Entry { bytes, use_, last, last_streaming, .. } = *entry;
             Stay { bytes, use_, last, last_streaming, placed_from }
         };
-        Needs { stays: queue.entries.iter().map(stay).collect() }
+        let none = vec![0; always as usize + 1];
+        let mut needs = Needs { short: none.clone(), largest: none, long: Vec::new() };
+        let (mut stretch, mut ends): (Vec<Stay>, u32) = (Vec::new(), 0);
+        for entry in &queue.entries {
+            if ends < entry.use_ {
+                needs.add(&mut stretch);
+            }
+            let stay = stay(entry);
+            ends = ends.max(stay.last).max(stay.last_streaming);
+            stretch.push(stay);
+        }
+        needs.add(&mut stretch);
+        // So far at the largest number with which a stay streams: it does with any smaller one.
+        for numbers in [&mut needs.short, &mut needs.largest] {
+            for count in (0..always as usize).rev() {
+                numbers[count] = numbers[count].max(numbers[count + 1]);
+            }
+        }
+        needs
+    }
+
+    /// Takes a stretch in.
+    fn add(&mut self, stretch: &mut Vec<Stay>) {
+        for stay in stretch.iter().filter(|stay| stay.placed_from > 0) {
+            let most = stay.placed_from as usize - 1;
+            self.largest[most] = self.largest[most].max(stay.bytes);
+            if stretch.len() <= SHORT {
+                self.short[most] = self.short[most].max(most_at_once(stretch, most));
+            }
+        }
+        if stretch.len() > SHORT {
+            self.long.push(std::mem::take(stretch));
+        }
+        stretch.clear();
     }
 
     /// As [`need`], with so many runs placed.
     pub(super) fn at(&self, count: usize) -> u64 {
-        let (mut tail, mut sum, mut sum_max, mut largest) = (0usize, 0u64, 0u64, 0u64);
-        for stay in &self.stays {
-            if count >= stay.placed_from as usize {
-                continue;
-            }
-            sum += stay.bytes;
-            loop {
-                let oldest = &self.stays[tail];
-                let streams = count < oldest.placed_from as usize;
-                if (if streams { oldest.last_streaming } else { oldest.last }) >= stay.use_ {
-                    break;
-                }
-                sum -= if streams { oldest.bytes } else { 0 };
-                tail += 1;
-            }
-            sum_max = sum_max.max(sum);
-            largest = largest.max(stay.bytes);
-        }
-        sum_max + largest
+        let long = self.long.iter().map(|stretch| most_at_once(stretch, count));
+        long.fold(self.short[count], u64::max) + self.largest[count]
     }
+}
+
+/// Most bytes that the stays of a stretch have at once in the window, with so many runs placed.
+fn most_at_once(stretch: &[Stay], count: usize) -> u64 {
+    let (mut tail, mut sum, mut most) = (0usize, 0u64, 0u64);
+    for stay in stretch.iter().filter(|stay| count < stay.placed_from as usize) {
+        sum += stay.bytes;
+        // As in `need`.
+        loop {
+            let oldest = &stretch[tail];
+            let streams = count < oldest.placed_from as usize;
+            if (if streams { oldest.last_streaming } else { oldest.last }) >= stay.use_ {
+                break;
+            }
+            sum -= if streams { oldest.bytes } else { 0 };
+            tail += 1;
+        }
+        most = most.max(sum);
+    }
+    most
 }
 
 /// Bytes of window beyond which more is of no use: everything that one sweep streams, and the wrap.

@@ -10,7 +10,7 @@ use super::size;
 use crate::error::{Error, Part, Result};
 use crate::profile::Rates;
 use crate::settings::{Auto, Durability, Recompute, Settings};
-use crate::step::{Options, Prepared, Shapes, prepare_or_refuse};
+use crate::step::{Options, Prepared, STATE_BYTES, Shapes, prepare_or_refuse};
 use crate::target::Target;
 use crate::vram::{CONTEXT_BYTES, CONTEXT_RAM_BYTES, GROWTH_RAM_BYTES, growth_bytes};
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ impl Fit<'_> {
     /// if the run has none yet.
     pub fn or_refuse(&self, asked: Asked<'_>) -> Result<Fitted> {
         match self.plan() {
-            Err(Error::DoesNotFit { .. }) => Err(self.refusal(self.missing(), asked)),
+            Err(refused @ Error::DoesNotFit { .. }) => Err(self.refusal(self.missing(refused), asked)),
             other => other,
         }
     }
@@ -188,14 +188,25 @@ impl Fit<'_> {
             Durability::Full => self.durable(),
             Durability::None => {
                 let recompute = self.settings.recompute;
-                let in_ram = self.prepare(false, 0, recompute);
-                let (prepared, has_disk) = match in_ram {
-                    Err(Error::DoesNotFit { .. }) => (self.prepare(true, 0, recompute)?, true),
-                    other => (other?, false),
+                let in_memory = self.may_fit_memory().then(|| self.prepare(false, 0, recompute));
+                let (prepared, has_disk) = match in_memory {
+                    None | Some(Err(Error::DoesNotFit { .. })) => (self.prepare(true, 0, recompute)?, true),
+                    Some(other) => (other?, false),
                 };
                 Ok(Fitted { prepared, has_disk, checkpoint_every: None })
             }
         }
+    }
+
+    /// Whether RAM and VRAM might hold everything: false where they are smaller than weights, moments and the layers'
+    /// inputs, which every way of working keeps. Planning a step of millions of accesses for nothing takes seconds.
+    fn may_fit_memory(&self) -> bool {
+        let Model { config, manifest, .. } = self.model;
+        let tokens = self.shapes.micro_rows.iter().map(|rows| *rows as u128).sum::<u128>() * self.shapes.seq as u128;
+        let element_bytes = self.settings.target().element_bytes() as u128;
+        let inputs = (config.layers * config.hidden) as u128 * element_bytes * tokens;
+        let state = STATE_BYTES as u128 * u128::from(manifest.elements());
+        state + inputs <= u128::from(self.ram.budget) + u128::from(self.vram.budget)
     }
 
     /// With commits: how often decides what is placed in RAM, and what is placed decides what a commit costs. Placing
@@ -263,26 +274,39 @@ impl Fit<'_> {
         self.vram.context(self.ram.budget)
     }
 
-    /// The nearest budgets that fit, where these do not.
-    pub fn missing(&self) -> Missing {
-        let mut tried = Fit { is_rough: true, ..*self };
+    /// Asks whether the budgets hold the run: as [`plan`](Fit::plan), but of what layers might keep no more is weighed
+    /// than what is planned first.
+    fn roughly(&self) -> Result<Fitted> {
+        let recompute = match self.settings.recompute {
+            Recompute::Auto => Recompute::All,
+            given => given,
+        };
+        let settings = Settings { recompute, ..self.settings.clone() };
+        Fit { settings: &settings, is_rough: true, ..*self }.plan()
+    }
+
+    /// The nearest budgets that fit, where these are refused.
+    fn missing(&self, refused: Error) -> Missing {
+        let mut tried = *self;
         let mut missing = Missing::default();
+        let mut refused = Some(refused);
         for _ in 0..TRIES {
-            match tried.plan() {
-                Err(Error::DoesNotFit { part: Part::Ram, need_bytes, .. }) => {
+            match refused {
+                Some(Error::DoesNotFit { part: Part::Ram, need_bytes, .. }) => {
                     tried.ram.budget = (self.ram.base + need_bytes + SLACK).max(tried.ram.budget + SLACK);
                     missing.ram = Some(tried.ram.budget);
                 }
-                Err(Error::DoesNotFit { part: Part::Vram, need_bytes, .. }) => {
+                Some(Error::DoesNotFit { part: Part::Vram, need_bytes, .. }) => {
                     tried.vram.budget = (tried.context() + need_bytes + SLACK).max(tried.vram.budget + SLACK);
                     missing.vram = Some(tried.vram.budget);
                 }
-                Err(Error::DoesNotFit { part: Part::Disk, need_bytes, .. }) => {
+                Some(Error::DoesNotFit { part: Part::Disk, need_bytes, .. }) => {
                     tried.disk.budget = need_bytes;
                     missing.disk = Some(need_bytes);
                 }
                 _ => break,
             }
+            refused = tried.roughly().err();
         }
         missing
     }
@@ -343,8 +367,8 @@ impl Fit<'_> {
         Error::DoesNotFit { part, what, need_bytes, have_bytes, hint: Some(hints.join("\n")) }
     }
 
-    /// VRAM that would hold what RAM alone is missing, or a disk without commits, if some would: what a GPU alone uses
-    /// may live in any of them.
+    /// VRAM that would hold what RAM alone is missing, or a disk without commits, if some of the GPU's would: what a GPU
+    /// alone uses may live in any of them.
     fn more_vram(&self, missing: Missing) -> Option<u64> {
         self.settings.target().gpu()?;
         let lacking = match missing {
@@ -354,7 +378,8 @@ impl Fit<'_> {
         };
         let more = [1, 2].map(|times| (self.vram.budget + times * lacking).next_multiple_of(VRAM_STEP));
         more.into_iter()
-            .find(|&budget| Fit { vram: Vram { budget, ..self.vram }, is_rough: true, ..*self }.plan().is_ok())
+            .filter(|budget| *budget <= self.rates.gpu.vram_bytes)
+            .find(|&budget| Fit { vram: Vram { budget, ..self.vram }, ..*self }.roughly().is_ok())
     }
 
     /// The refusal of one volume that is too small, where all of them together are not.
@@ -387,7 +412,7 @@ impl Fit<'_> {
         let also: String = also.iter().map(|(flag, value)| format!("; and --{flag} {value}")).collect();
         let mut hints = vec![format!("free that, or use another volume: {another}{also}")];
         let volatile = Settings { durability: Durability::None, ..self.settings.clone() };
-        if self.settings.durability == Durability::Full && (Fit { settings: &volatile, ..*self }).plan().is_ok() {
+        if self.settings.durability == Durability::Full && (Fit { settings: &volatile, ..*self }).roughly().is_ok() {
             let mut flags = vec![("durability", "none".to_owned())];
             flags.extend((!asked.has_export).then(|| ("export", "DIR".to_owned())));
             flags.push(("ram", size::flag(self.ram.budget)));
@@ -403,7 +428,7 @@ impl Fit<'_> {
         let mut rows = if is_new { self.micro_batch / 2 } else { 0 };
         while rows > 0 {
             let shapes = shapes(self.settings.batch, rows, self.shapes.seq as u64);
-            if (Fit { shapes: &shapes, micro_batch: rows, ..*self }).plan().is_ok() {
+            if (Fit { shapes: &shapes, micro_batch: rows, ..*self }).roughly().is_ok() {
                 return Some(rows);
             }
             rows /= 2;

@@ -56,7 +56,7 @@ const TURNS_STREAMED: usize = 3;
 const TURNS: usize = 8;
 
 /// Bytes of weights and moments a parameter.
-pub(super) const STATE_BYTES: usize = 12;
+pub(crate) const STATE_BYTES: usize = 12;
 
 /// The decisions of a run.
 #[derive(Clone, Debug)]

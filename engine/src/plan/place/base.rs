@@ -19,8 +19,7 @@ const BASES_MAX: usize = 40;
 
 /// A beginning: of the first `count` runs of an order those that have no home yet are placed.
 #[derive(Clone, Copy)]
-pub(super) struct Base<'a> {
-    pub order: &'a [u32],
+pub(super) struct Base {
     pub count: usize,
     /// Bytes of those runs.
     pub bytes: u64,
@@ -28,7 +27,7 @@ pub(super) struct Base<'a> {
     pub need: u64,
 }
 
-impl Base<'_> {
+impl Base {
     /// Window set aside for comfort in a memory of `room` bytes.
     pub(super) fn comfort(&self, room: u64) -> u64 {
         if self.need == 0 {
@@ -57,15 +56,14 @@ impl Base<'_> {
 }
 
 /// Measures bases of one order, beside the homes that are given.
-pub(super) struct Bases<'a> {
-    order: &'a [u32],
+pub(super) struct Bases {
     /// Bytes of the first runs that have no home yet, by their number.
     bytes: Vec<u64>,
     needs: Needs,
 }
 
-impl<'a> Bases<'a> {
-    pub(super) fn new(draft: &Draft, queue: &Queue, homes: &[Tier], order: &'a [u32]) -> Bases<'a> {
+impl Bases {
+    pub(super) fn new(draft: &Draft, queue: &Queue, homes: &[Tier], order: &[u32]) -> Bases {
         let mut bytes = Vec::with_capacity(order.len() + 1);
         let mut sum = 0;
         bytes.push(sum);
@@ -73,22 +71,22 @@ impl<'a> Bases<'a> {
             sum += if homes[index as usize] == Tier::Disk { draft.runs[index as usize].bytes } else { 0 };
             sum
         }));
-        Bases { order, bytes, needs: Needs::new(queue, homes, order) }
+        Bases { bytes, needs: Needs::new(queue, homes, order) }
     }
 
     /// The base of the first `count` runs.
-    pub(super) fn first(&self, count: usize) -> Base<'a> {
-        Base { order: self.order, count, bytes: self.bytes[count], need: self.needs.at(count) }
+    pub(super) fn first(&self, count: usize) -> Base {
+        Base { count, bytes: self.bytes[count], need: self.needs.at(count) }
     }
 
     /// The base of all runs.
-    pub(super) fn all(&self) -> Base<'a> {
-        self.first(self.order.len())
+    pub(super) fn all(&self) -> Base {
+        self.first(self.bytes.len() - 1)
     }
 
     /// Beginnings where the needed window changes, found by halving: both ends first, then the middle of every stretch
     /// over which the need falls, widest level first.
-    pub(super) fn find(&self) -> Vec<Base<'a>> {
+    pub(super) fn find(&self) -> Vec<Base> {
         let mut found = vec![self.first(0), self.all()];
         let mut stretches = std::collections::VecDeque::from([(0, 1)]);
         while let Some((low, high)) = stretches.pop_front() {

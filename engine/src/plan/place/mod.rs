@@ -25,7 +25,6 @@ use super::types::{Budget, Placed, Shape};
 use super::window;
 use crate::error::PlanError;
 use crate::id::{DeviceId, Tier};
-use host::Beginnings;
 
 /// What a placement decides.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,18 +50,39 @@ pub(super) struct Share {
     pub window_bytes: u64,
 }
 
+/// What every choice of a placement for a draft begins with, whatever the budgets are: measuring the bases takes longer
+/// than all the rest, and a draft is placed in several budgets.
+pub(super) struct Ground {
+    by_gain: Vec<u32>,
+    by_size: Vec<u32>,
+    host: host::Ground,
+    devices: Vec<device::Ground>,
+}
+
+impl Ground {
+    pub(super) fn new(draft: &Draft) -> Ground {
+        let by_gain = order_by(draft, |index| (u64::MAX - draft.runs[index].gain, index));
+        let by_size = order_by(draft, |index| (u64::MAX - draft.runs[index].bytes, index));
+        let devices = draft.work.devices.iter();
+        let devices = devices.map(|&(id, work_bytes)| device::Ground::new(draft, id, work_bytes, [&by_gain, &by_size]));
+        Ground { devices: devices.collect(), host: host::Ground::new(draft), by_gain, by_size }
+    }
+}
+
 /// Chooses what to place. VRAM is filled in two orders, and the better outcome is taken: the largest runs first may
 /// leave the windows so much smaller that more is saved.
-pub(super) fn choose(draft: &Draft, shape: &Shape<'_>, budget: &Budget) -> Result<Placement, PlanError> {
-    let by_gain = order_by(draft, |index| (u64::MAX - draft.runs[index].gain, index));
-    let by_size = order_by(draft, |index| (u64::MAX - draft.runs[index].bytes, index));
-    let (queue, in_vram) = (Queue::host(draft), |order: &[u32]| in_vram(draft, budget, order));
-    let beginnings = Beginnings::new(draft, &queue, &by_gain, &by_size);
-    let around = |in_vram: InVram| around(draft, shape, budget, &beginnings, in_vram);
+pub(super) fn choose(
+    draft: &Draft,
+    ground: &Ground,
+    shape: &Shape<'_>,
+    budget: &Budget,
+) -> Result<Placement, PlanError> {
+    let in_vram = |order| in_vram(draft, ground, budget, order);
+    let around = |in_vram: InVram| around(draft, ground, shape, budget, in_vram);
     if draft.work.devices.is_empty() {
-        return around(in_vram(&by_gain)?);
+        return around(in_vram(0)?);
     }
-    match (in_vram(&by_gain), in_vram(&by_size)) {
+    match (in_vram(0), in_vram(1)) {
         (Ok(first), Ok(second)) if first == second => around(first),
         (first, second) => match (first.and_then(around), second.and_then(around)) {
             (Ok(first), Ok(second)) => Ok(if second.saved(draft) > first.saved(draft) { second } else { first }),
@@ -89,17 +109,16 @@ struct InVram {
     devices: Vec<(DeviceId, Share)>,
 }
 
-/// Fills the VRAM of all devices in the given order.
-fn in_vram(draft: &Draft, budget: &Budget, order: &[u32]) -> Result<InVram, PlanError> {
+/// Fills the VRAM of all devices, in the order by gain (0) or by size (1).
+fn in_vram(draft: &Draft, ground: &Ground, budget: &Budget, order: usize) -> Result<InVram, PlanError> {
     let mut homes = vec![Tier::Disk; draft.runs.len()];
     let mut offset = vec![0; draft.runs.len()];
-    let mut devices = Vec::with_capacity(draft.work.devices.len());
-    for &(device, work_bytes) in &draft.work.devices {
-        let queue = Queue::device(draft, device);
-        let room = Room::new(budget, queue.tier, work_bytes);
-        device::choose(draft, &queue, device, &room, order, &mut homes)?;
-        let share = lay_out(draft, &queue, &homes, &mut offset, room.bytes());
-        devices.push((device, share));
+    let mut devices = Vec::with_capacity(ground.devices.len());
+    for of_device in &ground.devices {
+        let room = Room::new(budget, of_device.queue.tier, of_device.work_bytes);
+        device::choose(draft, of_device, &room, order, &mut homes)?;
+        let share = lay_out(draft, &of_device.queue, &homes, &mut offset, room.bytes());
+        devices.push((of_device.device, share));
     }
     Ok(InVram { homes, offset, devices })
 }
@@ -107,16 +126,16 @@ fn in_vram(draft: &Draft, budget: &Budget, order: &[u32]) -> Result<InVram, Plan
 /// Fills RAM with what is left.
 fn around(
     draft: &Draft,
+    ground: &Ground,
     shape: &Shape<'_>,
     budget: &Budget,
-    beginnings: &Beginnings<'_>,
     in_vram: InVram,
 ) -> Result<Placement, PlanError> {
     let InVram { mut homes, mut offset, devices } = in_vram;
     let staging_bytes = staging_bytes(draft, shape, 0);
     let room = Room::new(budget, Tier::Host, draft.work.host_bytes.saturating_add(staging_bytes));
-    host::choose(beginnings, shape, &room, &mut homes)?;
-    let host = lay_out(draft, beginnings.queue, &homes, &mut offset, room.bytes());
+    host::choose(draft, &ground.host, [&ground.by_gain, &ground.by_size], shape, &room, &mut homes)?;
+    let host = lay_out(draft, &ground.host.queue, &homes, &mut offset, room.bytes());
     Ok(Placement { homes, offset, host, devices, staging_bytes })
 }
 
