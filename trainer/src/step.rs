@@ -23,6 +23,7 @@ mod on_gpu;
 mod phase;
 mod phase_gpu;
 mod prepare;
+mod prepared;
 mod refused;
 mod state;
 #[cfg(test)]
@@ -35,8 +36,9 @@ pub use crate::memory::{gpu_micro_batch_auto, micro_batch_auto};
 pub use laps::GpuTimes;
 pub(crate) use model::Model;
 pub use phase::{Binding, PhaseTime};
-pub use prepare::{Prepared, Residence, prepare};
+pub use prepare::prepare;
 pub(crate) use prepare::{STATE_BYTES, prepare_or_refuse};
+pub use prepared::{Prepared, Residence};
 pub use trainer::Trainer;
 pub use watch::StepTimes;
 

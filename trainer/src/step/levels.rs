@@ -1,6 +1,7 @@
 //! Which levels: the ways that are tried, and which of them wins. Pure.
 
-use super::prepare::{Inputs, Prepared};
+use super::prepare::Inputs;
+use super::prepared::Prepared;
 use crate::block::{Dims, Level, Saved};
 use crate::schedule::{Kept, Operation, Room, Side, candidates};
 use crate::target::Target;

@@ -7,7 +7,8 @@
 //! link is as busy as the processor.
 
 use super::levels::faster;
-use super::prepare::{Inputs, Prepared, STATE_BYTES};
+use super::prepare::{Inputs, STATE_BYTES};
+use super::prepared::Prepared;
 use crate::schedule::UpdateOn;
 use mt_engine::plan::Station;
 
