@@ -17,6 +17,7 @@ pub mod measure;
 pub mod memory;
 pub mod model;
 pub mod profile;
+mod ram;
 pub mod run;
 pub mod schedule;
 pub mod settings;

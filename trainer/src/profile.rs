@@ -22,6 +22,7 @@ pub use reuse::Reuse;
 use crate::digits::digits;
 use crate::error::{Error, Result};
 use crate::input;
+use crate::ram;
 use mt_engine::{DeviceId, Profile};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -69,12 +70,10 @@ impl Machine {
     pub fn this() -> Machine {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = info.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(':'));
-        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"));
         Machine {
             processor: name.map_or("unknown", str::trim).to_owned(),
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-            ram_bytes: kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) * 1_024,
+            ram_bytes: ram::machine_bytes(),
         }
     }
 }

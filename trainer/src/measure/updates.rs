@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 
 /// Elements of an update: 640 MiB with gradients and weights, more than the caches of large servers hold.
 const ELEMENTS: usize = 32 << 20;
+/// Elements at least, whatever RAM there is.
+const ELEMENTS_MIN: usize = 4 << 20;
+/// Bytes of an element: gradient, both planes, both moments, the weight.
+const HELD_BYTES: u64 = 20;
 
 /// Bytes that the update of an element reads and writes: gradient, both planes, both moments; both planes, both
 /// moments, the weight in f32.
@@ -28,8 +32,16 @@ impl Updates {
     /// # Errors
     /// `System`: threads that do not start.
     pub fn new(threads: u32) -> Result<Updates> {
+        Updates::within(threads, u64::MAX)
+    }
+
+    /// The same in about so many bytes of RAM, if that is less; 80 MiB are taken in any case.
+    ///
+    /// # Errors
+    /// `System`: threads that do not start.
+    pub fn within(threads: u32, bytes: u64) -> Result<Updates> {
         let cpu = Cpu::new(threads as usize).map_err(|error| Error::threads(threads.into(), error))?;
-        let n = ELEMENTS;
+        let n = (bytes / HELD_BYTES).clamp(ELEMENTS_MIN as u64, ELEMENTS as u64) as usize;
         let gradient: Vec<f32> = (0..n).map(|i| (i % 1_000) as f32 / 1_000.0 - 0.5).collect();
         let (mut hi, mut lo) = (vec![0; n], vec![0; n]);
         split::split(&cpu, &gradient, &mut hi, &mut lo).expect("small numbers have planes");
@@ -43,7 +55,7 @@ impl Updates {
         let (start, mut elements) = (Instant::now(), 0);
         while elements == 0 || start.elapsed() < time {
             self.update();
-            elements += ELEMENTS;
+            elements += self.gradient.len();
         }
         elements as f64 / start.elapsed().as_secs_f64()
     }

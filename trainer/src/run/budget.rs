@@ -5,10 +5,10 @@
 use super::cadence;
 use super::command_line::CommandLine;
 use super::inputs::{Model, shapes};
-use super::memory;
 use super::size;
 use crate::error::{Error, Part, Result};
 use crate::profile::Rates;
+use crate::ram;
 use crate::settings::{Auto, Durability, Recompute, Settings};
 use crate::step::{Options, Prepared, STATE_BYTES, Shapes, prepare_or_refuse};
 use crate::target::Target;
@@ -36,7 +36,7 @@ pub(super) struct Ram {
     /// In use before the arena is touched, with the reserve.
     pub base: u64,
     /// What `auto` found, if it decided.
-    pub auto: Option<memory::Available>,
+    pub auto: Option<ram::Available>,
 }
 
 impl Ram {
@@ -44,7 +44,7 @@ impl Ram {
     /// must be open, so that its libraries count.
     pub fn measure(settings: &Settings) -> Ram {
         let growth = settings.target().gpu().map_or(0, |_| GROWTH_RAM_BYTES);
-        Ram::with_libraries(settings, memory::resident_bytes(), growth)
+        Ram::with_libraries(settings, ram::resident_bytes(), growth)
     }
 
     /// For a process that has these bytes in use before its compute threads start, and before it opens its GPU.
@@ -58,7 +58,7 @@ impl Ram {
         match settings.ram {
             Auto::Value(budget) => Ram { budget, base, auto: None },
             Auto::Auto => {
-                let available = memory::available();
+                let available = ram::available();
                 Ram { budget: available.bytes, base, auto: Some(available) }
             }
         }

@@ -18,7 +18,6 @@ mod inputs;
 mod inspect;
 mod list;
 mod lock;
-mod memory;
 mod metrics;
 mod note;
 mod observer;

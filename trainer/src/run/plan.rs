@@ -11,7 +11,6 @@ pub use report::{GpuPart, KeptCounts, Limits, More, Place, Report, Step, Totals,
 use super::budget::{Asked, Disk, Fit, Fitted, Ram, Vram};
 use super::command_line::CommandLine;
 use super::inputs::{self, Model, shapes};
-use super::memory;
 use super::observer::RamParts;
 use super::writes::Written;
 use crate::data::{Data, DataOptions, DataReport};
@@ -19,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::input;
 use crate::model::shapes::NamedShape;
 use crate::profile::{MachineProfile, Rates};
+use crate::ram;
 use crate::schedule::Phase;
 use crate::settings::Settings;
 use crate::step::Shapes;
@@ -82,7 +82,7 @@ pub fn step_seconds(question: &Question<'_>) -> Result<f64> {
 /// Asks what a question's settings come to in its budgets.
 fn with_fit<T>(question: &Question<'_>, model: &Model, ask: impl FnOnce(Fit<'_>) -> Result<T>) -> Result<T> {
     let settings = question.settings;
-    let ram = Ram::with_base(settings, question.resident_bytes.unwrap_or_else(memory::resident_bytes));
+    let ram = Ram::with_base(settings, question.resident_bytes.unwrap_or_else(ram::resident_bytes));
     let disk = Disk::measure(settings.disk, &question.stores, 0)?;
     let micro_batch = inputs::micro_batch(settings);
     let shapes = shapes(settings.batch, micro_batch, settings.seq_len);

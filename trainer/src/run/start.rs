@@ -14,13 +14,14 @@ use super::sample;
 use super::steps::{Steps, StepsDone};
 use super::trace::{Trace, Traced};
 use super::writes::{Writes, Written};
-use super::{files, memory, metrics, size};
+use super::{files, metrics, size};
 use crate::checkpoint::{self, Dtype, ExportDtype, ExportRequest, OutFolder, State};
 use crate::error::{Error, Result};
 use crate::input;
 use crate::layout::Layout;
 use crate::model::Manifest;
 use crate::profile::{MachineProfile, Origin, Rates};
+use crate::ram;
 use crate::settings::{Durability, Settings, Warmup};
 use crate::step::{Hyper, Processors, Trainer};
 use mt_engine::plan::Residency;
@@ -103,7 +104,10 @@ impl Start<'_> {
         let ram = Ram::measure(self.settings);
         self.notices(&ram).iter().for_each(|notice| observer.event(&Event::Notice(notice)));
         if let Some(auto) = &ram.auto {
-            observer.event(&Event::Notice(&format!("RAM: {}", auto.describe())));
+            let bound = if auto.by_group { "control group" } else { "machine" };
+            let (bytes, margin) = (size::human(auto.bytes), size::human(auto.margin));
+            let line = format!("RAM: {bytes} (auto: what the {bound} has free, less {margin})");
+            observer.event(&Event::Notice(&line));
         }
         let fitted = self.fit(ram)?;
         self.max_writes(&fitted)?;
@@ -169,7 +173,7 @@ impl Start<'_> {
         if let Some(stop) = self.process.stop_at.filter(|stop| *stop > total) {
             notices.push(format!("--stop-at {stop} is behind the end of the run, step {total}"));
         }
-        let machine = memory::machine_bytes();
+        let machine = ram::machine_bytes();
         if machine > 0 && ram.budget > machine {
             let (budget, machine) = (size::human(ram.budget), size::human(machine));
             notices.push(format!("--ram {budget} is more than the machine has, {machine}"));
@@ -455,7 +459,7 @@ impl Start<'_> {
             seconds: steps.seconds,
             tokens: steps.tokens,
             ram,
-            peak_ram_bytes: memory::peak_bytes(),
+            peak_ram_bytes: ram::peak_bytes(),
             disk_read_bytes: steps.after.disk_read_bytes - steps.before.disk_read_bytes,
             disk_write_bytes: steps.after.disk_write_bytes - steps.before.disk_write_bytes,
             commit_bytes: steps.after.commit_bytes - steps.before.commit_bytes,

@@ -6,7 +6,6 @@
 use super::drift::Drift;
 use super::folder::RunFolder;
 use super::inputs::Inputs;
-use super::memory;
 use super::metrics::{GpuRecord, Metrics, StepRecord};
 use super::note::{Note, NoteBase};
 use super::observer::{Ending, Event, GpuShare, Observer};
@@ -16,6 +15,7 @@ use super::trace::Trace;
 use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::profile::Measured;
+use crate::ram;
 use crate::step::{Outcome, Trainer};
 use mt_engine::{CommitId, Stats};
 use std::time::Instant;
@@ -238,7 +238,7 @@ impl Steps<'_> {
             disk_read_bytes: after.disk_read_bytes - before.disk_read_bytes,
             disk_write_bytes: after.disk_write_bytes - before.disk_write_bytes,
             commit_bytes: Some(after.commit_bytes - before.commit_bytes),
-            peak_ram_bytes: memory::peak_bytes(),
+            peak_ram_bytes: ram::peak_bytes(),
             time_to_first_step: is_first.then(|| self.started.elapsed().as_secs_f64()),
             disk_read_seconds: Some(seconds_of(|stats| stats.link.read_ns)),
             disk_write_seconds: Some(seconds_of(|stats| stats.link.write_ns)),

@@ -1,6 +1,5 @@
 //! What RAM the process uses and may use, as Linux tells it.
 
-use super::size;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,14 +35,6 @@ pub struct Available {
     pub margin: u64,
     /// Whether a control group sets the bound, rather than the machine.
     pub by_group: bool,
-}
-
-impl Available {
-    /// One line for the user.
-    pub fn describe(&self) -> String {
-        let bound = if self.by_group { "control group" } else { "machine" };
-        format!("{} (auto: what the {bound} has free, less {})", size::human(self.bytes), size::human(self.margin))
-    }
 }
 
 /// Looks at the machine and at the control groups of this process.
