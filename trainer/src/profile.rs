@@ -3,8 +3,8 @@
 //! A profile is *measured* (by a benchmark, saved; or by the runs that were planned with it), *probed* (in seconds,
 //! when none is saved) or *assumed*. Predictions and the choice between plans depend on it; results never do.
 //!
-//! `compute` has the processor's kernels, `reuse` what their caches still hold, `disk` the drives, `gpu` GPUs and their links; `probe` measures them,
-//! `feedback` takes in what runs measure; this file holds them together.
+//! `compute` has the processor's kernels, `reuse` what their caches still hold, `disk` the drives, `gpu` GPUs and their
+//! links; `probe` measures them, `feedback` takes in what runs measure; this file holds them together.
 
 pub mod compute;
 pub mod disk;

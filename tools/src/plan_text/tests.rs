@@ -41,6 +41,7 @@ fn check(name: &str, words: &str) {
 }
 
 fn check_on(name: &str, words: &str, profile: &MachineProfile) {
+    assert!(words.contains("--disk"), "without it the free space of the machine that tests decides");
     let found = format!("$ mt plan {words}\n{}", planned(words, profile));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plan_text/golden").join(format!("{name}.txt"));
     if std::env::var_os("UPDATE").is_some() {
@@ -68,7 +69,7 @@ fn golden_70b_on_two_drives() {
 /// Where levels differ from layer to layer: RAM holds the state and a part of the activations, and there is no disk.
 #[test]
 fn golden_levels_in_ram() {
-    check("levels", "--shape 1.5b --ram 32GiB --batch 16 --durability none --discard");
+    check("levels", "--shape 1.5b --ram 32GiB --disk 50GiB --batch 16 --durability none --discard");
 }
 
 /// Without a global norm both update schedules are planned, and either may be the faster one.
@@ -81,7 +82,7 @@ fn golden_without_clipping() {
 /// On an H200: updates on both sides, layers that keep some, and nothing on disk.
 #[test]
 fn golden_7b_on_a_gpu() {
-    let words = "--shape 7b --seq-len 1024 --vram 40GiB --ram 118GiB --durability none --discard";
+    let words = "--shape 7b --seq-len 1024 --vram 40GiB --ram 118GiB --disk 50GiB --durability none --discard";
     check_on("gpu_7b_8", &format!("{words} --batch 8"), &shipped("h200.json"));
     check_on("gpu_7b_96", &format!("{words} --batch 96"), &shipped("h200.json"));
     let unclipped = format!("{words} --batch 8 --max-grad-norm off --no-nan-guard");
@@ -98,13 +99,13 @@ fn golden_8b_on_a_gpu_and_a_drive() {
 /// A GPU that holds all: no page stays anywhere else.
 #[test]
 fn golden_in_vram() {
-    let words = "--shape 1.5b --seq-len 1024 --vram 60GiB --ram 118GiB --durability none --discard --batch 8";
+    let words = "--shape 1.5b --seq-len 1024 --vram 60GiB --ram 118GiB --disk 50GiB --durability none --batch 8";
     check_on("gpu_in_vram", words, &shipped("h200.json"));
 }
 
 #[test]
 fn golden_gpu_does_not_fit() {
-    let words = "--shape 7b --seq-len 1024 --vram 2GiB --ram 112GiB --durability none --discard --batch 8";
+    let words = "--shape 7b --seq-len 1024 --vram 2GiB --ram 112GiB --disk 50GiB --durability none --batch 8";
     check_on("gpu_does_not_fit", words, &shipped("h200.json"));
     let words =
         "--shape 7b --seq-len 1024 --vram 22GiB --ram 112GiB --disk 1GiB --durability none --discard --batch 96";

@@ -367,8 +367,8 @@ impl Fit<'_> {
         Error::DoesNotFit { part, what, need_bytes, have_bytes, hint: Some(hints.join("\n")) }
     }
 
-    /// VRAM that would hold what RAM alone is missing, or a disk without commits, if some of the GPU's would: what a GPU
-    /// alone uses may live in any of them.
+    /// VRAM that would hold what RAM alone is missing, or a disk without commits, if some of the GPU's would: what a
+    /// GPU alone uses may live in any of them.
     fn more_vram(&self, missing: Missing) -> Option<u64> {
         self.settings.target().gpu()?;
         let lacking = match missing {
