@@ -361,8 +361,9 @@ impl Paper<'_> {
             Fit { shapes, micro_batch: *micro_batch, settings, ..self.fit }
         });
         let is_roomy = self.fitted.prepared.is_roomy;
-        let fits = larger_fits.chain(changes.iter().map(|(_, fit)| *fit));
-        let fits = fits.map(|fit| Fit { is_rough: true, is_roomy, ..fit });
+        // What more tokens take is told as their own plan would tell it; what other machines would bring is estimated.
+        let estimates = changes.iter().map(|(_, fit)| Fit { is_rough: true, is_roomy, ..*fit });
+        let fits = larger_fits.chain(estimates);
         let found =
             at_once(&fits.collect::<Vec<_>>(), |fit| fit.plan().ok().map(|fitted| fitted.prepared.prediction.seconds));
         let (of_larger, of_changes) = found.split_at(larger.len());

@@ -73,8 +73,9 @@ pub(super) fn times(
     add_wait(&mut times[Phase::Update as usize], rest_ns as f64 * 1e-9);
     add_commits(&mut times, timeline, &ends);
     for (time, window) in times.iter_mut().zip(windows) {
-        time.binding = match time.phase {
-            Phase::Update => of_update(prediction),
+        let of_processor = if time.phase == Phase::Update { of_update(prediction) } else { None };
+        time.binding = match of_processor {
+            Some(binding) => binding,
             _ if 2.0 * time.wait_seconds <= time.seconds => Binding::Gpu,
             _ if 2.0 * time.commit_wait_seconds >= time.wait_seconds => Binding::Commits,
             _ => of_links(timeline, window.unwrap_or_default()),
@@ -89,19 +90,18 @@ fn add_wait(time: &mut PhaseTime, seconds: f64) {
     time.wait_seconds += seconds;
 }
 
-/// What binds the processor's updates: it, or what it waits for most.
-fn of_update(prediction: &Prediction) -> Binding {
-    let busy = prediction.busy.iter().find(|busy| busy.station == Station::HostCompute);
+/// What binds the processor's updates: it, or what it waits for most. None where it updates nothing.
+fn of_update(prediction: &Prediction) -> Option<Binding> {
+    let busy = prediction.busy.iter().find(|busy| busy.station == Station::HostCompute)?;
     let stalls = prediction.stalls.iter().filter(|stall| {
         stall.user == Station::HostCompute
             && matches!(stall.cause, Station::DiskRead | Station::DiskWrite | Station::Commit)
     });
     let longest = stalls.max_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    match (busy, longest) {
-        (None, _) => Binding::Gpu,
-        (Some(busy), Some(stall)) if stall.seconds > busy.seconds => name(stall.cause),
+    Some(match longest {
+        Some(stall) if stall.seconds > busy.seconds => name(stall.cause),
         _ => Binding::Processor,
-    }
+    })
 }
 
 /// The way of a link that moves for the longest part of a window.

@@ -27,8 +27,7 @@ impl Inputs<'_> {
         let balanced = self.balanced(&given, in_vram);
         let mut tried = vec![self.layers_on_gpu(&given)];
         let mut best = given;
-        let most = if self.options.is_rough { balanced } else { layers };
-        for count in [in_vram, balanced, most] {
+        for count in [in_vram, balanced, layers] {
             if !tried.contains(&count) {
                 tried.push(count);
                 best = self.faster_with(best, count);
