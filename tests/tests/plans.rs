@@ -319,7 +319,7 @@ fn the_default_run_fits_its_budget_with_any_number_of_threads() {
 #[test]
 fn a_gpu_that_cannot_be_probed_is_told_and_the_rest_is_measured() {
     let place = place();
-    let products = r#"[["forward",8,8,8,4096],["backward_input",8,8,8,4096],["backward_weight",8,8,8,4096]]"#;
+    let products = r#"[["forward",64,64,64,4096],["backward_input",64,64,64,4096],["backward_weight",64,64,64,4096]]"#;
     let wanted = format!(r#"{{"products":{products},"attention":[[1,8,2,1,8]]}}"#);
     let probed = |more: &str| {
         let done = place.ok(&format!("probe --threads 1 --dir . --gpu 0 --wanted {wanted} {more}"));

@@ -140,7 +140,8 @@ impl Steps<'_> {
             {
                 let written = size::human(writes.before + self.written());
                 observer.event(&Event::Notice(&format!(
-                    "the store has written {written}; with another step it might write more than --max-writes, {}",
+                    "the store has written {written}; with another step it might write more than --max-writes, {}; \
+                     mt resume with a larger --max-writes goes on",
                     size::human(writes.max)
                 )));
                 steps.ending = Ending::Stopped;
