@@ -128,7 +128,7 @@ fn a_trace_of_all_steps_has_every_byte_and_both_sides() {
     assert!(read.iter().any(|slice| slice["args"]["for"].as_str().is_some_and(|name| name.starts_with("update"))));
 
     // Four steps of the plan, with what they move. A transfer counts to the sweep in which it ends: where sweeps are
-    // not quite alike, the one that is drawn may end with a fetch for the next one under way that it did not begin with.
+    // not quite alike, the one that is drawn may end with a fetch under way that it did not begin with.
     let started: Value = serde_json::from_str(done.out.lines().next().expect("a first line")).expect("JSON");
     for (key, track) in [("disk_read_bytes", "disk 0 reads"), ("disk_write_bytes", "disk 0 writes")] {
         let said = number(&started, &format!("/predicted/{key}"));
