@@ -1,8 +1,8 @@
 //! Everything that is decided before a run's first step. Pure.
 
 use super::levels::{wear, written_bytes};
-use super::prepared::{Prepared, Scheme};
-use super::refused::{self, Refused};
+use super::prepared::{Prepared, Scheme, beside, page_bytes_on_disk, shape};
+use super::refused::{self, Refused, does_not_fit, refusal};
 use super::{Options, Shapes};
 use crate::block::Dims;
 use crate::error::{Error, Part, Result};
@@ -13,11 +13,8 @@ use crate::model::{Manifest, ModelConfig};
 use crate::schedule::{Activations, Description, Kept, Program, UpdateOn, Writer};
 use crate::settings::Recompute;
 use crate::target::Target;
-use mt_engine::plan::{Planner, Shape};
-use mt_engine::{
-    Budget, DeviceId, Kind, Node, Plan, PlanError, Prediction, RegionSpec, Residency, Schedule, record_bytes,
-    reserved_bytes,
-};
+use mt_engine::plan::Planner;
+use mt_engine::{Budget, Plan, PlanError, Prediction, RegionSpec, Residency, record_bytes, reserved_bytes};
 use std::sync::Arc;
 
 /// Elements of the largest chunk.
@@ -313,53 +310,4 @@ fn with_window(planner: &Planner<'_>, budget: &Budget, windows: Windows) -> Opti
     less.host_bytes = less.host_bytes.checked_sub(windows.streamed)?;
     let roomy = planner.plan(&less, &Residency::default()).ok()?;
     Some(roomy.exit.settled())
-}
-
-/// The VRAM for another sweep over the store of a plan: its pages have the same allocation, and its work comes on top.
-pub(super) fn beside(steady: &Plan, schedule: &Schedule) -> Vec<(DeviceId, u64)> {
-    let work = schedule.nodes.iter().map(|node| match node {
-        Node::Work { device_bytes, .. } => *device_bytes,
-        _ => 0,
-    });
-    let work = work.max().unwrap_or(0);
-    steady.devices.iter().map(|share| (share.device, share.allocation() + work)).collect()
-}
-
-/// Bytes of all pages that a store keeps from its creation on.
-pub(super) fn page_bytes_on_disk(regions: &[RegionSpec]) -> u64 {
-    regions.iter().filter(|region| region.kind == Kind::Checkpointed).map(|region| 2 * region.bytes()).sum()
-}
-
-pub(super) fn shape<'a>(regions: &'a [RegionSpec], options: &Options) -> Shape<'a> {
-    Shape {
-        regions,
-        sweeps_per_commit: options.sweeps_per_commit,
-        prefetch_intervals_max: options.prefetch_intervals_max,
-        has_disk: options.has_disk,
-    }
-}
-
-/// A planner's refusal, with what is needed beside the arena's runs. Without a disk, RAM is what is missing.
-pub(super) fn refusal(error: &PlanError, budget: &Budget, beside: u64, have_bytes: u64) -> Refused {
-    let PlanError::DoesNotFit { need, have, nearest, .. } = error else {
-        unreachable!("a program breaks the planner's rules: {error}")
-    };
-    // What is beside the arena's runs may be beyond all RAM alone.
-    let beyond = (budget.host_bytes + beside).saturating_sub(have_bytes);
-    let missing_bytes = budget.missing(nearest).saturating_add(beyond);
-    if nearest.host_bytes > budget.host_bytes {
-        return Refused::new(does_not_fit(nearest.host_bytes + beside, have_bytes), missing_bytes);
-    }
-    let more = nearest.device_bytes.iter().find(|(device, bytes)| *bytes > budget.device(*device));
-    let (part, what, need_bytes, have_bytes) = match more {
-        Some(&(device, bytes)) => (Part::Vram, "VRAM for pages and workspace", bytes, budget.device(device)),
-        None => (Part::Disk, "disk", *need, *have),
-    };
-    let error = Error::DoesNotFit { part, what: what.to_owned(), need_bytes, have_bytes, hint: None };
-    Refused::new(error, missing_bytes)
-}
-
-fn does_not_fit(need_bytes: u64, have_bytes: u64) -> Error {
-    let what = "RAM for state and workspace".to_owned();
-    Error::DoesNotFit { part: Part::Ram, what, need_bytes, have_bytes, hint: None }
 }

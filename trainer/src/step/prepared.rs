@@ -5,7 +5,7 @@
 use super::levels::written_bytes;
 use super::phase::{self, PhaseTime};
 use super::phase_gpu;
-use super::prepare::{beside, page_bytes_on_disk, refusal, shape};
+use super::refused::refusal;
 use super::{Options, Shapes};
 use crate::error::Result;
 use crate::head::Tiles;
@@ -16,8 +16,8 @@ use crate::schedule::{Activations, Description, Kept, OnGpu, Program, UpdateOn};
 use crate::target::Target;
 use mt_engine::plan::{DeviceShare, Interval, Shape, Timeline, plan, predict, timeline, timelines};
 use mt_engine::{
-    Budget, DeviceBackend, DeviceConfig, Kind, Plan, Prediction, RegionSpec, Residency, Run, Schedule, Tier,
-    record_bytes, reserved_bytes,
+    Budget, DeviceBackend, DeviceConfig, DeviceId, Kind, Node, Plan, Prediction, RegionSpec, Residency, Run, Schedule,
+    Tier, record_bytes, reserved_bytes,
 };
 use std::sync::Arc;
 
@@ -263,5 +263,30 @@ impl Prepared {
         let planned = plan(&Arc::new(schedule), &shape, &budget, &options.rates.engine, &entry);
         let (plan, _) = planned.map_err(|error| refusal(&error, &budget, 0, host_bytes))?;
         Ok(Arc::new(plan))
+    }
+}
+
+/// The VRAM for another sweep over the store of a plan: its pages have the same allocation, and its work comes on top.
+pub(super) fn beside(steady: &Plan, schedule: &Schedule) -> Vec<(DeviceId, u64)> {
+    let work = schedule.nodes.iter().map(|node| match node {
+        Node::Work { device_bytes, .. } => *device_bytes,
+        _ => 0,
+    });
+    let work = work.max().unwrap_or(0);
+    steady.devices.iter().map(|share| (share.device, share.allocation() + work)).collect()
+}
+
+/// Bytes of all pages that a store keeps from its creation on.
+pub(super) fn page_bytes_on_disk(regions: &[RegionSpec]) -> u64 {
+    regions.iter().filter(|region| region.kind == Kind::Checkpointed).map(|region| 2 * region.bytes()).sum()
+}
+
+/// What the engine is told of a run's regions.
+pub(super) fn shape<'a>(regions: &'a [RegionSpec], options: &Options) -> Shape<'a> {
+    Shape {
+        regions,
+        sweeps_per_commit: options.sweeps_per_commit,
+        prefetch_intervals_max: options.prefetch_intervals_max,
+        has_disk: options.has_disk,
     }
 }

@@ -1,7 +1,8 @@
 //! Refusals that can be compared: of several ways of working that do not fit, the one that the nearest budgets hold is
 //! what a user is told of.
 
-use crate::error::Error;
+use crate::error::{Error, Part};
+use mt_engine::{Budget, PlanError};
 
 /// Result of a way of working.
 pub(super) type Result<T> = std::result::Result<T, Refused>;
@@ -38,4 +39,29 @@ impl From<Error> for Refused {
     fn from(error: Error) -> Refused {
         Refused::new(error, u64::MAX)
     }
+}
+
+/// A planner's refusal, with what is needed beside the arena's runs. Without a disk, RAM is what is missing.
+pub(super) fn refusal(error: &PlanError, budget: &Budget, beside: u64, have_bytes: u64) -> Refused {
+    let PlanError::DoesNotFit { need, have, nearest, .. } = error else {
+        unreachable!("a program breaks the planner's rules: {error}")
+    };
+    // What is beside the arena's runs may be beyond all RAM alone.
+    let beyond = (budget.host_bytes + beside).saturating_sub(have_bytes);
+    let missing_bytes = budget.missing(nearest).saturating_add(beyond);
+    if nearest.host_bytes > budget.host_bytes {
+        return Refused::new(does_not_fit(nearest.host_bytes + beside, have_bytes), missing_bytes);
+    }
+    let more = nearest.device_bytes.iter().find(|(device, bytes)| *bytes > budget.device(*device));
+    let (part, what, need_bytes, have_bytes) = match more {
+        Some(&(device, bytes)) => (Part::Vram, "VRAM for pages and workspace", bytes, budget.device(device)),
+        None => (Part::Disk, "disk", *need, *have),
+    };
+    let error = Error::DoesNotFit { part, what: what.to_owned(), need_bytes, have_bytes, hint: None };
+    Refused::new(error, missing_bytes)
+}
+
+pub(super) fn does_not_fit(need_bytes: u64, have_bytes: u64) -> Error {
+    let what = "RAM for state and workspace".to_owned();
+    Error::DoesNotFit { part: Part::Ram, what, need_bytes, have_bytes, hint: None }
 }
