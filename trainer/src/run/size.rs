@@ -39,26 +39,23 @@ pub fn parse(text: &str) -> Result<u64, String> {
 
 /// A size for people: three digits and a binary unit.
 pub fn human(bytes: u64) -> String {
-    const NAMES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1_023.5 && unit + 1 < NAMES.len() {
-        value /= 1_024.0;
-        unit += 1;
-    }
-    format!("{} {}", if unit == 0 { bytes.to_string() } else { digits(value) }, NAMES[unit])
+    in_unit(bytes, 1_024.0, ["B", "KiB", "MiB", "GiB", "TiB"])
 }
 
 /// Bytes for people in powers of 1,000, as drives are rated: three digits and a unit.
 pub fn decimal(bytes: u64) -> String {
-    const NAMES: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    in_unit(bytes, 1_000.0, ["B", "kB", "MB", "GB", "TB"])
+}
+
+/// In the unit, each so many times the one before it, in which no more than three digits stand before the point.
+fn in_unit(bytes: u64, times: f64, names: [&str; 5]) -> String {
     let mut value = bytes as f64;
     let mut unit = 0;
-    while value >= 999.5 && unit + 1 < NAMES.len() {
-        value /= 1_000.0;
+    while value >= times - 0.5 && unit + 1 < names.len() {
+        value /= times;
         unit += 1;
     }
-    format!("{} {}", if unit == 0 { bytes.to_string() } else { digits(value) }, NAMES[unit])
+    format!("{} {}", if unit == 0 { bytes.to_string() } else { digits(value) }, names[unit])
 }
 
 /// A size as a flag takes it, rounded up to whole MiB.
