@@ -127,7 +127,8 @@ impl Needs {
             stretch.push(stay);
         }
         needs.add(&mut stretch);
-        // So far at the largest number with which a stay streams: it does with any smaller one.
+        // So far at the largest number with which a stay streams: it does with any smaller one, and there is no less in
+        // the window then, since a stay that streams ends no earlier than one that is placed.
         for numbers in [&mut needs.short, &mut needs.largest] {
             for count in (0..always as usize).rev() {
                 numbers[count] = numbers[count].max(numbers[count + 1]);
