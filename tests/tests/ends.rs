@@ -102,6 +102,7 @@ fn what_ends_before_the_first_step_leaves_nothing() {
         ("--store s --store file/s", 2, ["file/s: --store: expected a folder for pages, ", "found a file at "]),
         ("--store pipe", 2, ["--store", "found a pipe"]),
         ("--store link", 2, ["--store", "found a link that leads nowhere"]),
+        ("--store s --store ./s", 2, ["./s: --store: expected a folder for pages, ", "found the same folder twice"]),
         (
             "--export file",
             2,
@@ -184,6 +185,10 @@ fn files_that_cannot_be_read_are_refused_alike() {
         ),
         ("plan --model c --data none.txt".to_owned(), "none.txt: --data: expected a text file, found no such file"),
         ("plan --model c --data folder".to_owned(), "folder: --data: expected a text file, found a folder"),
+        (
+            "plan --store folder --store folder".to_owned(),
+            "folder: --store: expected a folder for pages, found the same folder twice",
+        ),
         ("plan --store t.txt".to_owned(), "t.txt: --store: expected a folder for pages, found a file"),
         (
             "train --model pipe --data t.txt".to_owned(),

@@ -7,6 +7,7 @@ use crate::resolve::{Purpose, resolve};
 use clap::CommandFactory;
 use mt_trainer::profile::MachineProfile;
 use mt_trainer::run::{CommandLine, Question, plan, planned_stores};
+use mt_trainer::schedule::Phase;
 use std::path::Path;
 
 /// The text of a plan, or of its refusal, for a machine of 16 cores and a program that takes 100 MiB.
@@ -143,6 +144,34 @@ fn more_tokens_are_planned_as_if_they_were_asked_for() {
             let (said, asked) = (more.seconds.unwrap(), with(4 * more.times).step.seconds);
             assert!((said / asked - 1.0).abs() < 0.01, "{words}: {} times: {said} s, asked {asked} s", more.times);
         }
+    }
+}
+
+/// A whole run takes its steps, the commits that come between them, and the last update with the last commit.
+#[test]
+fn a_run_takes_as_many_commits_as_it_makes() {
+    let (words, profile) =
+        ("--shape 1.5b --seq-len 128 --vram 40GiB --ram 3GiB --disk 100GiB --checkpoint-every 5", shipped("h200.json"));
+    let run = |steps: u64| answer(&format!("{words} --steps {steps}"), &profile).unwrap();
+    let seconds = |steps| run(steps).totals.unwrap().seconds;
+    let (plain, with_commit) = (seconds(5) - seconds(4), seconds(6) - seconds(5));
+    let said = run(5).step;
+    assert!(said.commit_seconds > 0.0 && plain < said.seconds, "{plain} s of {said:?}");
+    assert!((with_commit - plain - said.commit_seconds).abs() < 1e-6, "{plain} and {with_commit} s of {said:?}");
+    assert!((seconds(10) - seconds(5) - 5.0 * said.seconds).abs() < 1e-6, "{said:?}");
+}
+
+/// A phase that mostly waits is not bound by what computes in it.
+#[test]
+fn what_waits_for_bytes_is_not_bound_by_a_gpu() {
+    for (words, binding) in [
+        ("--shape 7b --seq-len 1024 --vram 22GiB --ram 24GiB --disk 2TiB --batch 8", "disk_reads"),
+        ("--shape 7b --seq-len 64 --vram 130GiB --ram 64GiB --disk 1TiB --batch 8 --checkpoint-every 1", "commits"),
+    ] {
+        let it = answer(words, &shipped("h200.json")).unwrap();
+        let of_update = it.step.phases.iter().find(|phase| phase.phase == Phase::Update).unwrap();
+        assert!(2.0 * of_update.wait_seconds > of_update.seconds, "{words}: {of_update:?}");
+        assert_eq!(serde_json::to_value(of_update.binding).unwrap(), binding, "{words}: {of_update:?}");
     }
 }
 

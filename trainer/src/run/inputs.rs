@@ -84,9 +84,18 @@ pub(super) fn first_weights(settings: &Settings, model: &Model) -> Result<Source
     }
 }
 
-/// Refuses folders for pages that something else is in the way of.
+/// Refuses folders for pages that something else is in the way of, and one that is named twice.
 pub(super) fn check_stores(stores: &[PathBuf]) -> Result<()> {
-    stores.iter().try_for_each(|store| input::folder_place(store, STORE, STORE_EXPECTED))
+    let mut known = Vec::with_capacity(stores.len());
+    for store in stores {
+        input::folder_place(store, STORE, STORE_EXPECTED)?;
+        let real = fs::canonicalize(store).or_else(|_| std::path::absolute(store)).unwrap_or_else(|_| store.clone());
+        if known.contains(&real) {
+            return Err(Error::input(store.display().to_string(), STORE, STORE_EXPECTED, "the same folder twice"));
+        }
+        known.push(real);
+    }
+    Ok(())
 }
 
 /// Writes the parts of the model that the run keeps.

@@ -330,7 +330,7 @@ impl Paper<'_> {
         let pending = step.phases.iter().find(|phase| phase.phase == Phase::Update && self.update.is_some());
         let (not_in_first, idle) = pending.map_or((0, 0.0), |phase| (phase.disk_write_bytes, phase.seconds));
         let update = self.update.map_or(0.0, |update| update.seconds);
-        let seconds = if steps == 0 { 0.0 } else { steps as f64 * step.seconds - idle + update };
+        let seconds = if steps == 0 { 0.0 } else { self.steps_seconds(steps, commits, step) - idle + update };
         let written = self.written();
         let written_bytes = written.in_all(steps, commits, not_in_first);
         let bound = self.fit.settings.max_writes.filter(|_| self.fitted.has_disk);
@@ -346,6 +346,14 @@ impl Paper<'_> {
             stopped_after: within.filter(|within| *within < steps),
             drive_life_percent: life.map(|life| 100.0 * written_bytes as f64 / drives / life as f64),
         }
+    }
+
+    /// Seconds of so many steps. A step's time has its share of a commit; the last one comes with the last update, where
+    /// there is one, and takes its time there.
+    fn steps_seconds(&self, steps: u64, commits: u64, step: &Step) -> f64 {
+        let Some(every) = self.fitted.checkpoint_every else { return steps as f64 * step.seconds };
+        let beside_steps = commits.saturating_sub(u64::from(self.update.is_some()));
+        steps as f64 * (step.seconds - step.commit_seconds / every as f64) + beside_steps as f64 * step.commit_seconds
     }
 
     /// The same with more tokens a step, and on other machines. Every line is a question of its own.
