@@ -102,7 +102,7 @@ fn what_ends_before_the_first_step_leaves_nothing() {
         ("--store s --store file/s", 2, ["file/s: --store: expected a folder for pages, ", "found a file at "]),
         ("--store pipe", 2, ["--store", "found a pipe"]),
         ("--store link", 2, ["--store", "found a link that leads nowhere"]),
-        ("--store s --store ./s", 2, ["./s: --store: expected a folder for pages, ", "found the same folder twice"]),
+        ("--store s --store ./s", 2, ["s: --store: expected a folder for pages, ", "found the same folder twice"]),
         (
             "--export file",
             2,
