@@ -320,7 +320,7 @@ fn the_default_run_fits_its_budget_with_any_number_of_threads() {
 fn a_gpu_that_cannot_be_probed_is_told_and_the_rest_is_measured() {
     let place = place();
     let products = r#"[["forward",64,64,64,4096],["backward_input",64,64,64,4096],["backward_weight",64,64,64,4096]]"#;
-    let wanted = format!(r#"{{"products":{products},"attention":[[1,8,2,1,8]]}}"#);
+    let wanted = format!(r#"{{"products":{products},"attention":[[1,64,4,2,64]]}}"#);
     let probed = |more: &str| {
         let done = place.ok(&format!("probe --threads 1 --dir . --gpu 0 --wanted {wanted} {more}"));
         assert!(done.err.contains("GPU 0 could not be probed, its rates are assumed: "), "{done}");
