@@ -348,8 +348,8 @@ impl Paper<'_> {
         }
     }
 
-    /// Seconds of so many steps. A step's time has its share of a commit; the last one comes with the last update, where
-    /// there is one, and takes its time there.
+    /// Seconds of so many steps. A step's time has its share of a commit; the last one comes with the last update,
+    /// where there is one, and takes its time there.
     fn steps_seconds(&self, steps: u64, commits: u64, step: &Step) -> f64 {
         let Some(every) = self.fitted.checkpoint_every else { return steps as f64 * step.seconds };
         let beside_steps = commits.saturating_sub(u64::from(self.update.is_some()));
